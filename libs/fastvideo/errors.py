@@ -1,0 +1,135 @@
+"""The exceptions of FastVideo, one tree with typed attributes.
+
+FastVideoError
+├── InvalidField          bad input: names the field, the value and what is allowed
+├── NotFound              the thing that an id names does not exist
+├── AlreadyExists         an id or key is taken by something else
+├── FailedPrecondition    right in form, impossible in this state
+│   └── CheckpointError   a checkpoint is absent, corrupt or of another shape
+├── ResourceExhausted     a limit was reached; names the resource
+├── Conflict              a stream was at another version
+├── Fenced                a newer epoch exists; the writer must stop
+├── Cancelled             stopped at a declared boundary
+├── DeadlineExceeded      the time allowed ran out
+├── Unavailable           a part that is needed does not answer; try again
+├── ContractViolation     code broke a declared contract
+└── CorruptLog            the event log breaks its own rules
+
+Domain errors know no transport: the gateway maps them to gRPC and HTTP.
+"""
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+
+class FastVideoError(Exception):
+    """Root of all errors: a stable upper-case reason, a message, and who is at fault."""
+
+    default_reason: ClassVar[str] = "INTERNAL"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        reason: str | None = None,
+        subject: str = "",
+        attributes: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.reason = reason or self.default_reason
+        self.subject = subject
+        self.attributes: dict[str, str] = dict(attributes or {})
+
+
+class InvalidField(FastVideoError):
+    """Input is wrong: `subject` names the field, `allowed` says what would be right."""
+
+    default_reason = "INVALID_FIELD"
+
+    def __init__(
+        self, field: str, value: object, allowed: str, *, reason: str | None = None
+    ) -> None:
+        shown = repr(value)
+        if len(shown) > 80:
+            shown = f"{shown[:77]}..."
+        super().__init__(
+            f"{field} is {shown}; allowed: {allowed}",
+            reason=reason,
+            subject=field,
+            attributes={"allowed": allowed},
+        )
+        self.field = field
+        self.allowed = allowed
+
+
+class NotFound(FastVideoError):
+    """The thing that an id names does not exist."""
+
+    default_reason = "NOT_FOUND"
+
+
+class AlreadyExists(FastVideoError):
+    """An id or key is taken by something else."""
+
+    default_reason = "ALREADY_EXISTS"
+
+
+class FailedPrecondition(FastVideoError):
+    """The request is right in form but impossible in this state."""
+
+    default_reason = "FAILED_PRECONDITION"
+
+
+class CheckpointError(FailedPrecondition):
+    """A checkpoint is absent, corrupt or of another shape than its manifest says."""
+
+    default_reason = "CHECKPOINT_INVALID"
+
+
+class ResourceExhausted(FastVideoError):
+    """A limit was reached; `subject` names the resource."""
+
+    default_reason = "RESOURCE_EXHAUSTED"
+
+
+class Conflict(FastVideoError):
+    """A stream was at another version than the writer expected."""
+
+    default_reason = "CONFLICT"
+
+
+class Fenced(FastVideoError):
+    """A newer epoch exists; the writer must stop."""
+
+    default_reason = "FENCED"
+
+
+class Cancelled(FastVideoError):
+    """Stopped at a declared boundary because somebody asked for it."""
+
+    default_reason = "CANCELLED"
+
+
+class DeadlineExceeded(FastVideoError):
+    """The time allowed ran out."""
+
+    default_reason = "DEADLINE_EXCEEDED"
+
+
+class Unavailable(FastVideoError):
+    """A part that is needed does not answer; the call may be tried again."""
+
+    default_reason = "UNAVAILABLE"
+
+
+class ContractViolation(FastVideoError):
+    """Code broke a contract that it declared."""
+
+    default_reason = "CONTRACT_VIOLATION"
+
+
+class CorruptLog(FastVideoError):
+    """The event log breaks its own rules: a gap, a wrong hash, an unknown schema."""
+
+    default_reason = "CORRUPT_LOG"
