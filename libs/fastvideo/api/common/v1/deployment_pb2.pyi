@@ -21,6 +21,8 @@ DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
 class RolePoolSpec(_message.Message):
+    """How many replicas of a role serve which models."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     ROLE_FIELD_NUMBER: _builtins.int
@@ -47,6 +49,8 @@ Global___RolePoolSpec: _TypeAlias = RolePoolSpec  # noqa: Y015
 
 @_typing.final
 class CostEntry(_message.Message):
+    """Predicted device-seconds of one phase at one shape."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     MODEL_ID_FIELD_NUMBER: _builtins.int
@@ -104,6 +108,8 @@ Global___CostModel: _TypeAlias = CostModel  # noqa: Y015
 
 @_typing.final
 class TransferEndpoint(_message.Message):
+    """Where tensors can be sent."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     BACKEND_FIELD_NUMBER: _builtins.int

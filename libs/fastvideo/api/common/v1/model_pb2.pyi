@@ -44,7 +44,8 @@ class _ComponentKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Compone
     COMPONENT_KIND_REWARD_HEAD: _ComponentKind.ValueType  # 13
     COMPONENT_KIND_SAFETY_HEAD: _ComponentKind.ValueType  # 14
 
-class ComponentKind(_ComponentKind, metaclass=_ComponentKindEnumTypeWrapper): ...
+class ComponentKind(_ComponentKind, metaclass=_ComponentKindEnumTypeWrapper):
+    """What a component is."""
 
 COMPONENT_KIND_UNSPECIFIED: ComponentKind.ValueType  # 0
 COMPONENT_KIND_DIT: ComponentKind.ValueType  # 1
@@ -65,6 +66,8 @@ Global___ComponentKind: _TypeAlias = ComponentKind  # noqa: Y015
 
 @_typing.final
 class PrecisionPolicy(_message.Message):
+    """The dtypes of a component."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     PARAM_DTYPE_FIELD_NUMBER: _builtins.int
@@ -89,6 +92,8 @@ Global___PrecisionPolicy: _TypeAlias = PrecisionPolicy  # noqa: Y015
 
 @_typing.final
 class ParityTestSpec(_message.Message):
+    """A comparison with the upstream reference, and the difference that it allows."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     NAME_FIELD_NUMBER: _builtins.int
@@ -289,6 +294,8 @@ Global___CostPrior: _TypeAlias = CostPrior  # noqa: Y015
 
 @_typing.final
 class StepPolicy(_message.Message):
+    """How many units a loop has, and which may share a forward."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     COUNT_FROM_FIELD_NUMBER: _builtins.int
@@ -426,6 +433,8 @@ Global___ParameterSpec: _TypeAlias = ParameterSpec  # noqa: Y015
 
 @_typing.final
 class ModelVariantSpec(_message.Message):
+    """A named variant of a model."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     VARIANT_ID_FIELD_NUMBER: _builtins.int
@@ -448,6 +457,8 @@ Global___ModelVariantSpec: _TypeAlias = ModelVariantSpec  # noqa: Y015
 
 @_typing.final
 class CapabilityMatrix(_message.Message):
+    """What a model can do."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     CAPABILITIES_FIELD_NUMBER: _builtins.int
@@ -470,6 +481,8 @@ Global___CapabilityMatrix: _TypeAlias = CapabilityMatrix  # noqa: Y015
 
 @_typing.final
 class ProcessorSpec(_message.Message):
+    """A tokenizer or processor, and the input that it takes."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     PROCESSOR_ID_FIELD_NUMBER: _builtins.int
@@ -499,6 +512,8 @@ Global___ProcessorSpec: _TypeAlias = ProcessorSpec  # noqa: Y015
 
 @_typing.final
 class CheckpointFile(_message.Message):
+    """One file of a checkpoint."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     PATH_FIELD_NUMBER: _builtins.int
@@ -527,6 +542,8 @@ Global___CheckpointFile: _TypeAlias = CheckpointFile  # noqa: Y015
 
 @_typing.final
 class TensorEntry(_message.Message):
+    """One tensor of a checkpoint."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     KEY_FIELD_NUMBER: _builtins.int
@@ -677,6 +694,8 @@ Global___CheckpointManifest: _TypeAlias = CheckpointManifest  # noqa: Y015
 
 @_typing.final
 class TensorTable(_message.Message):
+    """The tensors of one component."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     TENSORS_FIELD_NUMBER: _builtins.int
@@ -697,6 +716,8 @@ Global___TensorTable: _TypeAlias = TensorTable  # noqa: Y015
 
 @_typing.final
 class ParallelPlan(_message.Message):
+    """Degrees by named axis."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     @_typing.final
@@ -741,6 +762,8 @@ Global___ParallelPlan: _TypeAlias = ParallelPlan  # noqa: Y015
 
 @_typing.final
 class ParallelismContract(_message.Message):
+    """The axes that a model may be split along."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     AXES_FIELD_NUMBER: _builtins.int
@@ -765,6 +788,8 @@ Global___ParallelismContract: _TypeAlias = ParallelismContract  # noqa: Y015
 
 @_typing.final
 class ParityContract(_message.Message):
+    """What a model is compared with."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     REFERENCE_FIELD_NUMBER: _builtins.int
@@ -788,6 +813,8 @@ Global___ParityContract: _TypeAlias = ParityContract  # noqa: Y015
 
 @_typing.final
 class TrainingContract(_message.Message):
+    """The training methods that a model supports."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     METHODS_FIELD_NUMBER: _builtins.int

@@ -34,7 +34,8 @@ class _ProgramKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ProgramKi
     PROGRAM_KIND_TRAINING: _ProgramKind.ValueType  # 4
     PROGRAM_KIND_REALTIME: _ProgramKind.ValueType  # 5
 
-class ProgramKind(_ProgramKind, metaclass=_ProgramKindEnumTypeWrapper): ...
+class ProgramKind(_ProgramKind, metaclass=_ProgramKindEnumTypeWrapper):
+    """What a program is."""
 
 PROGRAM_KIND_UNSPECIFIED: ProgramKind.ValueType  # 0
 PROGRAM_KIND_INLINE: ProgramKind.ValueType  # 1
@@ -59,7 +60,8 @@ class _NodeKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_NodeKind.Val
     NODE_KIND_STREAM: _NodeKind.ValueType  # 6
     NODE_KIND_TRANSFER: _NodeKind.ValueType  # 7
 
-class NodeKind(_NodeKind, metaclass=_NodeKindEnumTypeWrapper): ...
+class NodeKind(_NodeKind, metaclass=_NodeKindEnumTypeWrapper):
+    """What a node does."""
 
 NODE_KIND_UNSPECIFIED: NodeKind.ValueType  # 0
 NODE_KIND_MODEL_LOOP: NodeKind.ValueType  # 1
@@ -85,7 +87,8 @@ class _EdgeKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_EdgeKind.Val
     EDGE_KIND_CACHE: _EdgeKind.ValueType  # 5
     EDGE_KIND_BEHAVIOR: _EdgeKind.ValueType  # 6
 
-class EdgeKind(_EdgeKind, metaclass=_EdgeKindEnumTypeWrapper): ...
+class EdgeKind(_EdgeKind, metaclass=_EdgeKindEnumTypeWrapper):
+    """What flows along an edge."""
 
 EDGE_KIND_UNSPECIFIED: EdgeKind.ValueType  # 0
 EDGE_KIND_TENSOR: EdgeKind.ValueType  # 1

@@ -731,6 +731,8 @@ Global___MediaCompleted: _TypeAlias = MediaCompleted  # noqa: Y015
 
 @_typing.final
 class SessionCreated(_message.Message):
+    """session.created: with its bindings."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     STATE_FIELD_NUMBER: _builtins.int
@@ -751,6 +753,8 @@ Global___SessionCreated: _TypeAlias = SessionCreated  # noqa: Y015
 
 @_typing.final
 class SessionUpdated(_message.Message):
+    """session.updated: a prompt was remembered, or a request began or ended."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     SESSION_ID_FIELD_NUMBER: _builtins.int
@@ -789,6 +793,8 @@ Global___SessionUpdated: _TypeAlias = SessionUpdated  # noqa: Y015
 
 @_typing.final
 class SessionClosed(_message.Message):
+    """session.closed: on close or time-out."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     SESSION_ID_FIELD_NUMBER: _builtins.int
@@ -1110,6 +1116,8 @@ Global___Decision: _TypeAlias = Decision  # noqa: Y015
 
 @_typing.final
 class QueueRequest(_message.Message):
+    """The request waits."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     REQUEST_ID_FIELD_NUMBER: _builtins.int
@@ -1135,6 +1143,8 @@ Global___QueueRequest: _TypeAlias = QueueRequest  # noqa: Y015
 
 @_typing.final
 class StartRequest(_message.Message):
+    """Its first unit was admitted."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     REQUEST_ID_FIELD_NUMBER: _builtins.int
@@ -1282,6 +1292,8 @@ Global___ReleaseRequest: _TypeAlias = ReleaseRequest  # noqa: Y015
 
 @_typing.final
 class CancelRequest(_message.Message):
+    """End it as cancelled."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     REQUEST_ID_FIELD_NUMBER: _builtins.int
@@ -1315,6 +1327,8 @@ Global___CancelRequest: _TypeAlias = CancelRequest  # noqa: Y015
 
 @_typing.final
 class CompleteRequest(_message.Message):
+    """End it as completed."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     @_typing.final
@@ -1369,6 +1383,8 @@ Global___CompleteRequest: _TypeAlias = CompleteRequest  # noqa: Y015
 
 @_typing.final
 class FailRequest(_message.Message):
+    """End it as failed."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     REQUEST_ID_FIELD_NUMBER: _builtins.int
@@ -1396,6 +1412,8 @@ Global___FailRequest: _TypeAlias = FailRequest  # noqa: Y015
 
 @_typing.final
 class ReportProgress(_message.Message):
+    """Tell how far it is."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     REQUEST_ID_FIELD_NUMBER: _builtins.int

@@ -69,6 +69,8 @@ Global___AttachRequest: _TypeAlias = AttachRequest  # noqa: Y015
 
 @_typing.final
 class Hello(_message.Message):
+    """First message of a scheduler."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     SCHEDULER_ID_FIELD_NUMBER: _builtins.int
@@ -154,6 +156,8 @@ Global___PrepareLoop: _TypeAlias = PrepareLoop  # noqa: Y015
 
 @_typing.final
 class ExecuteBatch(_message.Message):
+    """Run units that are prepared and may share a forward."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     BATCH_ID_FIELD_NUMBER: _builtins.int
@@ -213,6 +217,8 @@ Global___ReleaseLoops: _TypeAlias = ReleaseLoops  # noqa: Y015
 
 @_typing.final
 class Heartbeat(_message.Message):
+    """Alive, on the same stream as the work."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     SEQUENCE_FIELD_NUMBER: _builtins.int

@@ -1,0 +1,1 @@
+"""Loops: the contract that models meet, samplers and guidance."""

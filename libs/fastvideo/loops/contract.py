@@ -1,0 +1,129 @@
+"""The LoopKernel contract: model code owns control flow, the runtime owns execution.
+
+A loop is driven through five methods and hides no `for t in timesteps`:
+
+    state = kernel.init_state(request, inputs, instance)
+    while (plan := kernel.plan_step(state, context)) is not None:
+        [output] = kernel.run_step([(state, unit)], instance, context)   # or many at once
+        state = kernel.advance(state, unit, output)
+    result = kernel.finalize(state, instance)
+
+Rules, which `fastvideo.loops.suite` checks for any kernel:
+
+- `init_state` binds typed state; it runs no step.
+- `plan_step` is pure: no kernel runs, nothing changes, the same state gives the same plan.
+  Its units declare resources, cache reads and writes, capture shape, placement, sinks and
+  the cancel boundary. None means that nothing is left to run.
+- `run_step` computes a batch of units of any requests whose batch keys agree. It changes
+  no state. A batch of one gives the bits that any batch gives.
+- `advance` is the only state transition: a new state, its version one higher.
+- `finalize` gives the outputs by name.
+
+This module imports no torch: tensors are opaque to the contract.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
+
+from fastvideo.model.caching import CacheKey, CacheLookup
+from fastvideo.model.specs import LoopSpec
+from fastvideo.requests.types import RequestSpec
+from fastvideo.scheduling.work import LoopRef, WorkPlan, WorkUnit
+
+State = TypeVar("State", bound="StateBase")
+Output = TypeVar("Output")
+
+Values = Mapping[str, Any]
+"""Named values on the worker: tensors, tensor tuples, bytes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StateBase:
+    """What every loop state has: whose it is, and a version that each transition bumps."""
+
+    loop: LoopRef
+    request: RequestSpec
+    version: int = 0
+
+
+class FeatureCache(Protocol):
+    """Look-ups by key during a step; each is reported in the step's result."""
+
+    def get(self, key: CacheKey) -> Any | None:
+        """The cached value, or None."""
+        ...
+
+    def put(self, key: CacheKey, value: Any) -> None:
+        """Keep a value under its key."""
+        ...
+
+
+@dataclass(slots=True, kw_only=True)
+class StepContext:
+    """What a step may use beside its states; one a batch."""
+
+    cache: FeatureCache | None = None
+    # Filled by the cache: unit id to its look-ups.
+    lookups: dict[str, list[CacheLookup]] = field(default_factory=dict)
+    # Filled by the kernel: forwards of the model that the batch took.
+    forwards: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanContext:
+    """What a plan may depend on beside the state."""
+
+    model_instance_id: str
+    program_id: str = ""
+    session_id: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoopOutput:
+    """What an ended loop hands on."""
+
+    # Kept on the worker for the next node.
+    values: Values = field(default_factory=dict)
+    # Name to hexadecimal digest, such as "latents".
+    digests: Mapping[str, str] = field(default_factory=dict)
+    scores: Mapping[str, float] = field(default_factory=dict)
+    artifact_ids: tuple[str, ...] = ()
+
+
+@runtime_checkable
+class LoopKernel(Protocol, Generic[State, Output]):
+    """A named model behaviour that the runtime drives step by step."""
+
+    spec: LoopSpec
+
+    def init_state(
+        self, loop: LoopRef, request: RequestSpec, inputs: Values, instance: Any
+    ) -> State:
+        """Typed state before the first step.
+
+        Raises InvalidField when the request asks for what the loop cannot do.
+        """
+        ...
+
+    def plan_step(self, state: State, context: PlanContext) -> WorkPlan | None:
+        """The next units, or None when nothing is left to run."""
+        ...
+
+    def run_step(
+        self, batch: Sequence[tuple[State, WorkUnit]], instance: Any, context: StepContext
+    ) -> Sequence[Output]:
+        """One output a unit, in order."""
+        ...
+
+    def advance(self, state: State, unit: WorkUnit, output: Output) -> State:
+        """The state after the unit, its version one higher."""
+        ...
+
+    def finalize(self, state: State, instance: Any) -> LoopOutput:
+        """The loop's outputs."""
+        ...
+
+    def state_bytes(self, state: State) -> bytes:
+        """The exact bytes of the state's tensors and position, for its digest."""
+        ...

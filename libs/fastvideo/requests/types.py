@@ -1,0 +1,196 @@
+"""Requests as data: what is asked, what was resolved, what became of it.
+
+Each type has the name and the fields of its message in `proto/`; `fastvideo.wire` maps
+between the two.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+
+from fastvideo.artifacts.types import ArtifactRecord
+
+
+class RequestKind(StrEnum):
+    """What a request asks for."""
+
+    GENERATION = "generation"
+    SCORING = "scoring"
+    ENCODING = "encoding"
+    TRAINING_SAMPLE = "training_sample"
+    CONVERSION = "conversion"
+
+
+class RequestStatus(StrEnum):
+    """Where a request stands."""
+
+    ACCEPTED = "accepted"
+    QUEUED = "queued"
+    RUNNING = "running"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TextPart:
+    """Text that conditions a request; role is "prompt" or "negative_prompt"."""
+
+    role: str = ""
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImagePart:
+    """A stored image that conditions a request."""
+
+    role: str = ""
+    artifact_id: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VideoPart:
+    """A stored video that conditions a request."""
+
+    role: str = ""
+    artifact_id: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AudioPart:
+    """Stored audio that conditions a request."""
+
+    role: str = ""
+    artifact_id: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ActionPart:
+    """Actions that condition a request, one value a step and axis."""
+
+    role: str = ""
+    values: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LatentPart:
+    """Stored latents that a request starts from, scores or decodes."""
+
+    role: str = ""
+    artifact_id: str = ""
+
+
+InputPart = TextPart | ImagePart | VideoPart | AudioPart | ActionPart | LatentPart
+"""One typed input."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SamplingOverrides:
+    """Sampling parameters as a client gives them; what is left out takes the card's default."""
+
+    width: int | None = None
+    height: int | None = None
+    num_frames: int | None = None
+    fps: int | None = None
+    steps: int | None = None
+    guidance_scale: float | None = None
+    flow_shift: float | None = None
+    seed: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SamplingParams:
+    """Sampling parameters as they will be used."""
+
+    # Pixels.
+    width: int = 0
+    height: int = 0
+    num_frames: int = 0
+    # Frames per second of the encoded video.
+    fps: int = 0
+    # Denoising steps.
+    steps: int = 0
+    guidance_scale: float = 0.0
+    flow_shift: float = 0.0
+    seed: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutputSpec:
+    """What to hand out."""
+
+    video: bool = False
+    # A contact sheet of the frames, as PNG.
+    sheet: bool = False
+    # The final latents, as safetensors.
+    latents: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestSpec:
+    """A request as it was accepted: every value resolved, nothing left to default."""
+
+    request_id: str = ""
+    kind: RequestKind
+    model_id: str = ""
+    # Content digest of the card that the request was validated against.
+    card_digest: str = ""
+    program_id: str = ""
+    inputs: tuple[InputPart, ...] = ()
+    sampling: SamplingParams
+    outputs: OutputSpec
+    tenant_id: str = ""
+    session_id: str = ""
+    # Larger goes first; 0 is the default.
+    priority: int = 0
+    deadline: datetime | None = None
+    # Names of the fields that took the card's default.
+    defaulted: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ErrorDetail:
+    """A typed error as the log and the API carry it."""
+
+    # Stable upper-case reason, such as "PROMPT_TOO_LONG".
+    reason: str = ""
+    message: str = ""
+    # The field or resource that is at fault, if one is.
+    subject: str = ""
+    attributes: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestMetrics:
+    """Figures of a finished request."""
+
+    # From accepted to terminal, seconds.
+    total_seconds: float = 0.0
+    # From accepted to the first unit started, seconds.
+    queue_seconds: float = 0.0
+    # Sum of measured device-seconds, this request's share of its batches.
+    device_seconds: float = 0.0
+    units: int = 0
+    attempts: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestState:
+    """What the log says of a request, folded."""
+
+    spec: RequestSpec
+    status: RequestStatus
+    # From 0 to 1.
+    progress: float = 0.0
+    last_sequence: int = 0
+    cancel_requested: bool = False
+    artifacts: tuple[ArtifactRecord, ...] = ()
+    # SHA-256 of the final latents' float32 bytes, hexadecimal.
+    latents_digest: str = ""
+    error: ErrorDetail | None = None
+    metrics: RequestMetrics | None = None
+    queue_reason: str = ""
+    accepted_at: datetime
+    started_at: datetime | None = None
+    ended_at: datetime | None = None

@@ -1,0 +1,45 @@
+"""What a scheduler tells a worker to do.
+
+Each type has the name and the fields of its message in `proto/`; `fastvideo.wire` maps
+between the two.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from fastvideo.requests.types import RequestSpec
+from fastvideo.scheduling.work import LoopRef, UnitKind
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PrepareLoop:
+    """Make a loop's state and plan its first unit."""
+
+    loop: LoopRef
+    loop_id: str = ""
+    model_instance_id: str = ""
+    request: RequestSpec
+    # Value name of the loop's input to "node.output" on this worker.
+    inputs: Mapping[str, str] = field(default_factory=dict)
+    # W3C traceparent of the request's span.
+    traceparent: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExecuteBatch:
+    """Run units that are prepared and may share a forward."""
+
+    batch_id: str = ""
+    kind: UnitKind
+    unit_ids: tuple[str, ...] = ()
+    predicted_seconds: float = 0.0
+    window: int = 0
+    traceparent: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReleaseLoops:
+    """Free the state of every loop and value of a request's attempt."""
+
+    request_id: str = ""
+    attempt: int = 0

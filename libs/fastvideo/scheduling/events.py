@@ -1,0 +1,211 @@
+"""What workers report and what the scheduler decides.
+
+Each type has the name and the fields of its message in `proto/`; `fastvideo.wire` maps
+between the two.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from fastvideo.requests.types import ErrorDetail, RequestMetrics
+from fastvideo.scheduling.work import LoopRef, ModelState, StepResult, UnitKind, WorkPlan
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerAttached:
+    """A worker's stream is up and its models are warm."""
+
+    worker_id: str = ""
+    address: str = ""
+    incarnation: str = ""
+    instances: tuple[ModelState, ...] = ()
+    memory_bytes: Mapping[str, int] = field(default_factory=dict)
+    compute_slots: int = 0
+    io_slots: int = 0
+    fingerprint: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerLost:
+    """A worker's stream ended or fell silent."""
+
+    worker_id: str = ""
+    incarnation: str = ""
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoopPrepared:
+    """A worker has made a loop's state and plans its first units."""
+
+    worker_id: str = ""
+    plan: WorkPlan
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoopFailed:
+    """A worker could not make or finish a loop."""
+
+    worker_id: str = ""
+    loop: LoopRef
+    error: ErrorDetail
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchExecuted:
+    """trace.step: one executed batch, with every unit and cache look-up in it."""
+
+    worker_id: str = ""
+    batch_id: str = ""
+    kind: UnitKind
+    results: tuple[StepResult, ...] = ()
+    predicted_seconds: float = 0.0
+    measured_seconds: float = 0.0
+    # How many forwards of the model the batch took.
+    forwards: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaderElected:
+    """A scheduler took the shard's lease."""
+
+    scheduler_id: str = ""
+    epoch: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueRequest:
+    """The request waits."""
+
+    request_id: str = ""
+    position: int = 0
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartRequest:
+    """Its first unit was admitted."""
+
+    request_id: str = ""
+    attempt: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AssignLoop:
+    """Place a loop on a worker, which then prepares it."""
+
+    loop: LoopRef
+    loop_id: str = ""
+    worker_id: str = ""
+    model_instance_id: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DispatchBatch:
+    """Reserve what the units declare and run them in one forward."""
+
+    batch_id: str = ""
+    worker_id: str = ""
+    kind: UnitKind
+    unit_ids: tuple[str, ...] = ()
+    loops: tuple[LoopRef, ...] = ()
+    predicted_seconds: float = 0.0
+    # Consecutive steps granted; 1 is a single step.
+    window: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeferLoop:
+    """A ready unit was not admitted, and why."""
+
+    loop: LoopRef
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReleaseRequest:
+    """Free everything that a request holds on a worker."""
+
+    request_id: str = ""
+    attempt: int = 0
+    worker_id: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CancelRequest:
+    """End it as cancelled."""
+
+    request_id: str = ""
+    reason: str = ""
+    boundary: str = ""
+    artifact_ids: tuple[str, ...] = ()
+    metrics: RequestMetrics
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompleteRequest:
+    """End it as completed."""
+
+    request_id: str = ""
+    artifact_ids: tuple[str, ...] = ()
+    latents_digest: str = ""
+    scores: Mapping[str, float] = field(default_factory=dict)
+    metrics: RequestMetrics
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailRequest:
+    """End it as failed."""
+
+    request_id: str = ""
+    error: ErrorDetail
+    metrics: RequestMetrics
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportProgress:
+    """Tell how far it is."""
+
+    request_id: str = ""
+    fraction: float = 0.0
+    node_id: str = ""
+    step: int = 0
+    steps: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RestartRequest:
+    """Begin again on another worker after a loss."""
+
+    request_id: str = ""
+    attempt: int = 0
+    reason: str = ""
+
+
+Decision = (
+    QueueRequest
+    | StartRequest
+    | AssignLoop
+    | DispatchBatch
+    | DeferLoop
+    | ReleaseRequest
+    | CancelRequest
+    | CompleteRequest
+    | FailRequest
+    | ReportProgress
+    | RestartRequest
+)
+"""One thing that the scheduler decided."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SchedulerDecided:
+    """trace.scheduler: an input, the time that came with it, and what it led to."""
+
+    # Event id of the input, which is itself in the log; empty for a tick.
+    input_event_id: str = ""
+    at: datetime
+    decisions: tuple[Decision, ...] = ()
+    epoch: int = 0

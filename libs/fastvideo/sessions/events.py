@@ -1,0 +1,38 @@
+"""What happens to a session.
+
+Each type has the name and the fields of its message in `proto/`; `fastvideo.wire` maps
+between the two.
+"""
+
+from dataclasses import dataclass
+
+from fastvideo.sessions.types import PromptMemoryEntry, SessionState
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionCreated:
+    """session.created: with its bindings."""
+
+    state: SessionState
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionUpdated:
+    """session.updated: a prompt was remembered, or a request began or ended."""
+
+    session_id: str = ""
+    # The prompt that was remembered, if one was.
+    remembered: PromptMemoryEntry | None = None
+    # A request that began or ended in the session.
+    request_id: str = ""
+    change: str = ""
+    artifact_refs: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionClosed:
+    """session.closed: on close or time-out."""
+
+    session_id: str = ""
+    # "closed" or "inactive".
+    reason: str = ""
