@@ -1,0 +1,160 @@
+"""What goes into the event log and comes out of it, as bytes that the log does not read."""
+
+import hashlib
+from dataclasses import dataclass
+from datetime import datetime
+
+
+@dataclass(frozen=True, slots=True)
+class NewEvent:
+    """An event that is not yet in the log. Its id is unique in the log for ever."""
+
+    event_id: str
+    # Past-tense name of the payload, such as "RequestAccepted".
+    type: str
+    schema_version: int
+    payload: bytes
+    metadata: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class StreamAppend:
+    """Events for the end of one stream.
+
+    `expected_version` is the version that the stream must have: 0 when it must not exist yet,
+    None when any will do.
+    """
+
+    stream_id: str
+    events: tuple[NewEvent, ...]
+    expected_version: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Fence:
+    """The right to write that a lease gives: refused once the lease has a newer epoch."""
+
+    lease: str
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class InboxMark:
+    """The note that a consumer has seen an event, kept in the transaction of its effect."""
+
+    consumer: str
+    event_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class AppendCommand:
+    """One atomic append: all of it is committed or none.
+
+    `result` is kept under the idempotency key and given back to whoever repeats the command.
+    """
+
+    streams: tuple[StreamAppend, ...] = ()
+    fence: Fence | None = None
+    idempotency_key: str | None = None
+    result: bytes = b""
+    inbox: InboxMark | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class EventPosition:
+    """Where an event stands: in its partition and in its stream, both gapless from 1."""
+
+    partition: int
+    offset: int
+    stream_id: str
+    stream_version: int
+
+
+@dataclass(frozen=True, slots=True)
+class AppendResult:
+    """What an append did.
+
+    `positions` are those of the command's events in order, and empty when the command was a
+    repeat (its idempotency key or its inbox mark was there) and appended nothing.
+    """
+
+    positions: tuple[EventPosition, ...]
+    repeated: bool
+    result: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class StoredEvent:
+    """An event of the log."""
+
+    partition: int
+    # Gapless within the partition, from 1, in the order of commits.
+    offset: int
+    stream_id: str
+    # Gapless within the stream, from 1.
+    stream_version: int
+    event_id: str
+    type: str
+    schema_version: int
+    payload: bytes
+    payload_sha256: bytes
+    metadata: bytes
+    # Epoch of the lease under which it was written; 0 when no fence was given.
+    fence_epoch: int
+    # The database's clock, UTC.
+    recorded_at: datetime
+    # Rises when the log is restored from a backup, so that old offsets are not trusted.
+    log_epoch: int
+
+    @property
+    def position(self) -> EventPosition:
+        """Where the event stands."""
+        return EventPosition(self.partition, self.offset, self.stream_id, self.stream_version)
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """A name held by one holder until a moment on the store's clock.
+
+    The epoch rises by one at every change of holder. A holder names one incarnation of a
+    process, so that a restarted process never shares an epoch with its dead self.
+    """
+
+    name: str
+    holder: str
+    epoch: int
+    expires_at: datetime
+
+    @property
+    def fence(self) -> Fence:
+        """What the holder's appends carry."""
+        return Fence(self.name, self.epoch)
+
+
+@dataclass(frozen=True, slots=True)
+class QuarantinedEvent:
+    """An event that a consumer could not handle and passed over."""
+
+    consumer: str
+    event_id: str
+    partition: int
+    offset: int
+    type: str
+    attempts: int
+    error: str
+    quarantined_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class LogLimits:
+    """The bounds of one append and one read."""
+
+    events_per_append_max: int = 10_000
+    payload_bytes_max: int = 1 << 20
+    append_bytes_max: int = 64 << 20
+    events_per_read_max: int = 10_000
+
+
+def payload_digest(payload: bytes) -> bytes:
+    """SHA-256 of a payload, which the log keeps beside it."""
+    return hashlib.sha256(payload).digest()
