@@ -265,6 +265,18 @@ class ProvenanceEntry:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Recipe:
+    """How the weights were trained, and so how they must be driven."""
+
+    # The loop that the weights were trained for.
+    assumes_loop: str = ""
+    # Such as "flow_matching".
+    objective: str = ""
+    # Step counts that the weights were trained for; empty means any.
+    steps: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ModelSpec:
     """A model family as data: contract and factory."""
 
@@ -284,5 +296,6 @@ class ModelSpec:
     training: TrainingContract | None = None
     sampling: Mapping[str, ParameterSpec] = field(default_factory=dict)
     provenance: tuple[ProvenanceEntry, ...] = ()
-    # The sampler and step counts that the weights were trained for.
+    # The sampler that the loops use, such as "unipc_multistep".
     sampler: str = ""
+    recipe: Recipe | None = None

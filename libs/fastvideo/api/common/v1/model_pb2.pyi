@@ -859,6 +859,38 @@ class ProvenanceEntry(_message.Message):
 Global___ProvenanceEntry: _TypeAlias = ProvenanceEntry  # noqa: Y015
 
 @_typing.final
+class Recipe(_message.Message):
+    """How the weights were trained, and so how they must be driven."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ASSUMES_LOOP_FIELD_NUMBER: _builtins.int
+    OBJECTIVE_FIELD_NUMBER: _builtins.int
+    STEPS_FIELD_NUMBER: _builtins.int
+    assumes_loop: _builtins.str
+    """The loop that the weights were trained for."""
+    objective: _builtins.str
+    """Such as "flow_matching"."""
+    @_builtins.property
+    def steps(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Step counts that the weights were trained for; empty means any."""
+
+    def __init__(
+        self,
+        *,
+        assumes_loop: _builtins.str = ...,
+        objective: _builtins.str = ...,
+        steps: _abc.Iterable[_builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["assumes_loop", b"assumes_loop", "objective", b"objective", "steps", b"steps"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Recipe: _TypeAlias = Recipe  # noqa: Y015
+
+@_typing.final
 class ModelSpec(_message.Message):
     """A model family as data: contract and factory."""
 
@@ -985,13 +1017,14 @@ class ModelSpec(_message.Message):
     SAMPLING_FIELD_NUMBER: _builtins.int
     PROVENANCE_FIELD_NUMBER: _builtins.int
     SAMPLER_FIELD_NUMBER: _builtins.int
+    RECIPE_FIELD_NUMBER: _builtins.int
     model_id: _builtins.str
     family: _builtins.str
     description: _builtins.str
     checkpoint: _builtins.str
     """File name of the manifest beside the card, or of the folder that a user supplies."""
     sampler: _builtins.str
-    """The sampler and step counts that the weights were trained for."""
+    """The sampler that the loops use, such as "unipc_multistep"."""
     @_builtins.property
     def variants(self) -> _containers.RepeatedCompositeFieldContainer[Global___ModelVariantSpec]: ...
     @_builtins.property
@@ -1014,6 +1047,8 @@ class ModelSpec(_message.Message):
     def sampling(self) -> _containers.MessageMap[_builtins.str, Global___ParameterSpec]: ...
     @_builtins.property
     def provenance(self) -> _containers.RepeatedCompositeFieldContainer[Global___ProvenanceEntry]: ...
+    @_builtins.property
+    def recipe(self) -> Global___Recipe: ...
     def __init__(
         self,
         *,
@@ -1033,13 +1068,19 @@ class ModelSpec(_message.Message):
         sampling: _abc.Mapping[_builtins.str, Global___ParameterSpec] | None = ...,
         provenance: _abc.Iterable[Global___ProvenanceEntry] | None = ...,
         sampler: _builtins.str = ...,
+        recipe: Global___Recipe | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_training", b"_training", "capabilities", b"capabilities", "parallelism", b"parallelism", "parity", b"parity", "training", b"training"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_recipe", b"_recipe", "_training", b"_training", "capabilities", b"capabilities", "parallelism", b"parallelism", "parity", b"parity", "recipe", b"recipe", "training", b"training"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_training", b"_training", "caches", b"caches", "capabilities", b"capabilities", "checkpoint", b"checkpoint", "components", b"components", "description", b"description", "family", b"family", "loops", b"loops", "model_id", b"model_id", "parallelism", b"parallelism", "parity", b"parity", "processors", b"processors", "provenance", b"provenance", "sampler", b"sampler", "sampling", b"sampling", "training", b"training", "variants", b"variants"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_recipe", b"_recipe", "_training", b"_training", "caches", b"caches", "capabilities", b"capabilities", "checkpoint", b"checkpoint", "components", b"components", "description", b"description", "family", b"family", "loops", b"loops", "model_id", b"model_id", "parallelism", b"parallelism", "parity", b"parity", "processors", b"processors", "provenance", b"provenance", "recipe", b"recipe", "sampler", b"sampler", "sampling", b"sampling", "training", b"training", "variants", b"variants"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__recipe: _TypeAlias = _typing.Literal["recipe"]  # noqa: Y015
+    _WhichOneofArgType__recipe: _TypeAlias = _typing.Literal["_recipe", b"_recipe"]  # noqa: Y015
     _WhichOneofReturnType__training: _TypeAlias = _typing.Literal["training"]  # noqa: Y015
     _WhichOneofArgType__training: _TypeAlias = _typing.Literal["_training", b"_training"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__recipe) -> _WhichOneofReturnType__recipe | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__training) -> _WhichOneofReturnType__training | None: ...
 
 Global___ModelSpec: _TypeAlias = ModelSpec  # noqa: Y015
