@@ -1,0 +1,157 @@
+"""A grpc.aio server with health, reflection, typed errors, traces and a graceful stop."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Self
+
+import grpc
+from google.protobuf.descriptor import FileDescriptor
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
+
+from fastvideo.errors import Unavailable
+from fastvideo.rpc.channel import MIB
+from fastvideo.rpc.interceptor import ErrorInterceptor
+from fastvideo.telemetry.grpc_server import TracingInterceptor
+
+
+@dataclass(frozen=True)
+class Service:
+    """A servicer and where it hangs: `Service.of(gateway_pb2, "GatewayService", add, servicer)`."""
+
+    full_name: str
+    servicer: object
+    add_to_server: Callable[[Any, grpc.aio.Server], None]
+
+    @classmethod
+    def of(
+        cls,
+        file: FileDescriptor,
+        name: str,
+        add_to_server: Callable[[Any, grpc.aio.Server], None],
+        servicer: object,
+    ) -> Self:
+        """The service `name` of a proto file, such as `gateway_pb2.DESCRIPTOR`."""
+        return cls(file.services_by_name[name].full_name, servicer, add_to_server)
+
+
+@dataclass(frozen=True)
+class ServerOptions:
+    """Limits of a server; sizes in bytes, times in milliseconds."""
+
+    message_bytes_max: int = 16 * MIB
+    concurrent_rpcs_max: int = 2_000
+    keepalive_ms: int = 10_000
+    keepalive_timeout_ms: int = 5_000
+    # Clients may ping this often; they do so to find dead connections.
+    ping_interval_ms_min: int = 5_000
+
+    def arguments(self) -> list[tuple[str, int]]:
+        """As gRPC core's channel arguments."""
+        return [
+            ("grpc.max_receive_message_length", self.message_bytes_max),
+            ("grpc.max_send_message_length", self.message_bytes_max),
+            ("grpc.keepalive_time_ms", self.keepalive_ms),
+            ("grpc.keepalive_timeout_ms", self.keepalive_timeout_ms),
+            ("grpc.keepalive_permit_without_calls", 1),
+            ("grpc.http2.max_pings_without_data", 0),
+            ("grpc.http2.min_ping_interval_without_data_ms", self.ping_interval_ms_min),
+            # A port that another process holds is an error, not a share of its traffic.
+            ("grpc.so_reuseport", 0),
+        ]
+
+
+class Server:
+    """Serves until stopped; as an async context it starts on entry and stops on exit.
+
+    Interceptors run in the order: traces, errors, then `interceptors` as given.
+    """
+
+    def __init__(
+        self,
+        listen: str,
+        services: Sequence[Service],
+        *,
+        interceptors: Sequence[grpc.aio.ServerInterceptor] = (),
+        options: ServerOptions | None = None,
+        ready: bool = True,
+        grace_s: float = 5.0,
+    ) -> None:
+        self._listen = listen
+        self._services = tuple(services)
+        self._interceptors = tuple(interceptors)
+        self._options = options or ServerOptions()
+        self._ready = ready
+        self._grace_s = grace_s
+        self._health = health.aio.HealthServicer()
+        self._server: grpc.aio.Server | None = None
+        self._port = 0
+
+    @property
+    def port(self) -> int:
+        """The port in use, also when `listen` asked for port 0."""
+        return self._port
+
+    @property
+    def address(self) -> str:
+        """ "host:port" with the port in use."""
+        return f"{self._listen.rpartition(':')[0]}:{self._port}"
+
+    async def start(self) -> int:
+        """Bind and serve; returns the port. Unavailable when the address cannot be bound."""
+        server = grpc.aio.server(
+            interceptors=[TracingInterceptor(), ErrorInterceptor(), *self._interceptors],
+            options=self._options.arguments(),
+            maximum_concurrent_rpcs=self._options.concurrent_rpcs_max,
+        )
+        for service in self._services:
+            service.add_to_server(service.servicer, server)
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
+        names = [service.full_name for service in self._services]
+        reflection.enable_server_reflection(
+            [*names, health.SERVICE_NAME, reflection.SERVICE_NAME], server
+        )
+        try:
+            self._port = server.add_insecure_port(self._listen)
+        except RuntimeError as error:
+            raise Unavailable(f"cannot listen on {self._listen}", subject=self._listen) from error
+        await self.set_ready(self._ready)
+        await server.start()
+        self._server = server
+        return self._port
+
+    async def set_ready(self, ready: bool) -> None:
+        """What health answers from now on, for the whole server and for each service."""
+        answer = health_pb2.HealthCheckResponse
+        status = answer.SERVING if ready else answer.NOT_SERVING
+        for name in ("", *(service.full_name for service in self._services)):
+            await self._health.set(name, status)
+
+    async def stop(self, grace_s: float | None = None) -> None:
+        """Answer health with NOT_SERVING, take no new call, and end after the running ones.
+
+        Calls that outlast the grace are cancelled.
+        """
+        if self._server is None:
+            return
+        await self._health.enter_graceful_shutdown()
+        server, self._server = self._server, None
+        await server.stop(self._grace_s if grace_s is None else grace_s)
+
+    async def wait_stopped(self) -> None:
+        """Return when the server has been stopped."""
+        if self._server is not None:
+            await self._server.wait_for_termination()
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.stop()
