@@ -1,12 +1,15 @@
 """What happens to an artifact and its media.
 
 Each type has the name and the fields of its message in `proto/`; `fastvideo.wire` maps
-between the two.
+between the two. A value that means nothing cannot be built: InvalidField says which field is
+wrong. The rules that span events are in `fastvideo.artifacts.media` and `state`.
 """
 
+import math
 from dataclasses import dataclass
 
 from fastvideo.artifacts.types import ArtifactRecord, MediaInfo
+from fastvideo.errors import InvalidField
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,13 +42,22 @@ class MediaInitialized:
     stream_id: str = ""
     media: MediaInfo
 
+    def __post_init__(self) -> None:
+        _require(self.stream_id != "", "stream_id", self.stream_id, "a name")
+        _require(self.media.container != "", "media.container", self.media.container, "a name")
+        _require(self.media.codec != "", "media.codec", self.media.codec, "a name")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ByteRange:
-    """A range of an artifact's bytes."""
+    """A range of an artifact's bytes, from `start` to before `stop`; never empty."""
 
     start: int = 0
     stop: int = 0
+
+    def __post_init__(self) -> None:
+        _require(self.start >= 0, "byte_range.start", self.start, "0 or more")
+        _require(self.stop > self.start, "byte_range.stop", self.stop, f"more than {self.start}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +66,10 @@ class BufferRef:
 
     buffer_id: str = ""
     size_bytes: int = 0
+
+    def __post_init__(self) -> None:
+        _require(self.buffer_id != "", "buffer_ref.buffer_id", self.buffer_id, "an id")
+        _require(self.size_bytes > 0, "buffer_ref.size_bytes", self.size_bytes, "1 or more")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +86,16 @@ class MediaChunkAdded:
     # False for a preview.
     final: bool = False
 
+    def __post_init__(self) -> None:
+        allowed = "a ByteRange or a BufferRef"
+        _require(isinstance(self.source, ByteRange | BufferRef), "source", self.source, allowed)
+        _require(self.stream_id != "", "stream_id", self.stream_id, "a name")
+        _require(self.codec != "", "codec", self.codec, "a name")
+        _require(self.index >= 0, "index", self.index, "0 or more")
+        start, stop = self.start_seconds, self.stop_seconds
+        _require(math.isfinite(start) and start >= 0, "start_seconds", start, "0 or more")
+        _require(math.isfinite(stop) and stop >= start, "stop_seconds", stop, f"{start} or more")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MediaCompleted:
@@ -80,3 +106,12 @@ class MediaCompleted:
     chunks: int = 0
     size_bytes: int = 0
     duration_seconds: float = 0.0
+
+    def __post_init__(self) -> None:
+        _require(self.stream_id != "", "stream_id", self.stream_id, "a name")
+        _require(self.chunks > 0, "chunks", self.chunks, "1 or more")
+
+
+def _require(holds: bool, field: str, value: object, allowed: str) -> None:
+    if not holds:
+        raise InvalidField(field, value, allowed)
