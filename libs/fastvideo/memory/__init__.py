@@ -1,0 +1,1 @@
+"""Memory by tagged pool: what is resident, for whom, and what may still be taken."""
