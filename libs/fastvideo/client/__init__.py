@@ -1,0 +1,12 @@
+"""The Python client of a FastVideo server: `AsyncClient`, and `Client` for code without asyncio.
+
+**Invariant:** it knows the protos and the typed events, no service and no torch.
+**API boundary.**
+"""
+
+from fastvideo.client.async_client import DEFAULT_MODEL_ID, AsyncClient
+from fastvideo.client.calls import CallPolicy
+from fastvideo.client.sync_client import Client
+from fastvideo.client.types import ModelSummary, Page
+
+__all__ = ["DEFAULT_MODEL_ID", "AsyncClient", "CallPolicy", "Client", "ModelSummary", "Page"]

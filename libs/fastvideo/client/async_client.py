@@ -1,0 +1,264 @@
+"""The client for asyncio."""
+
+import uuid
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing
+from datetime import datetime
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+
+from opentelemetry.trace import SpanKind
+
+from fastvideo import wire
+from fastvideo.api.artifacts.v1 import artifacts_pb2_grpc
+from fastvideo.api.common.v1 import request_pb2
+from fastvideo.api.gateway.v1 import gateway_pb2, gateway_pb2_grpc
+from fastvideo.api.sessions.v1 import sessions_pb2, sessions_pb2_grpc
+from fastvideo.artifacts.types import ArtifactRecord
+from fastvideo.client.calls import CallPolicy, call
+from fastvideo.client.downloads import Download, save
+from fastvideo.client.types import ModelSummary, Page
+from fastvideo.client.watch import ENDED, watch
+from fastvideo.errors import Cancelled, FastVideoError
+from fastvideo.events.types import Event
+from fastvideo.requests.types import (
+    OutputSpec,
+    RequestState,
+    RequestStatus,
+    SamplingOverrides,
+    TextPart,
+)
+from fastvideo.rpc.channel import open_channel
+from fastvideo.scheduling.work import CancelScope, CancelScopeKind
+from fastvideo.sessions.types import SessionState
+from fastvideo.telemetry import tracing
+
+DEFAULT_MODEL_ID: Final = "moving-digits"
+_VIDEO_ONLY: Final = OutputSpec(video=True)
+_AS_THE_CARD_SAYS: Final = SamplingOverrides()
+
+
+class AsyncClient:
+    """Talks to a gateway at "host:port". Use it as an async context, or `close` it.
+
+    Methods raise `fastvideo.errors`: InvalidField for a bad input, NotFound, Unavailable when
+    nobody answers in time, and so on.
+    """
+
+    def __init__(self, address: str, *, policy: CallPolicy | None = None) -> None:
+        self.address = address
+        self._policy = policy or CallPolicy()
+        self._channel = open_channel(address)
+        self._gateway = gateway_pb2_grpc.GatewayServiceStub(self._channel)
+        self._artifacts = artifacts_pb2_grpc.ArtifactServiceStub(self._channel)
+        self._sessions = sessions_pb2_grpc.SessionServiceStub(self._channel)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close the connection; running calls end."""
+        await self._channel.close()
+
+    # -- requests --------------------------------------------------------------------------
+
+    async def submit(
+        self,
+        prompt: str,
+        *,
+        model_id: str = DEFAULT_MODEL_ID,
+        negative_prompt: str | None = None,
+        sampling: SamplingOverrides = _AS_THE_CARD_SAYS,
+        outputs: OutputSpec = _VIDEO_ONLY,
+        session_id: str = "",
+        priority: int = 0,
+        deadline: datetime | None = None,
+        idempotency_key: str | None = None,
+    ) -> RequestState:
+        """Ask for a generation; it is durable when this returns.
+
+        A submit that is repeated with the same idempotency key answers with the first request.
+        Without a key, each call of this method is a request of its own.
+        """
+        inputs = [TextPart(role="prompt", text=prompt)]
+        if negative_prompt is not None:
+            inputs.append(TextPart(role="negative_prompt", text=negative_prompt))
+        request = gateway_pb2.SubmitRequestRequest(
+            idempotency_key=idempotency_key or uuid.uuid4().hex,
+            kind=request_pb2.REQUEST_KIND_GENERATION,
+            model_id=model_id,
+            inputs=[request_pb2.InputPart(text=wire.to_proto(part)) for part in inputs],
+            sampling=wire.to_proto(sampling),
+            outputs=wire.to_proto(outputs),
+            session_id=session_id,
+            priority=priority,
+        )
+        if deadline is not None:
+            request.deadline.FromDatetime(deadline)
+        return _state((await self._call(self._gateway.SubmitRequest, request)).state)
+
+    async def get(self, request_id: str) -> RequestState:
+        """Where a request stands."""
+        request = gateway_pb2.GetRequestRequest(request_id=request_id)
+        return _state((await self._call(self._gateway.GetRequest, request)).state)
+
+    async def list(
+        self,
+        *,
+        status: RequestStatus | None = None,
+        session_id: str = "",
+        page_size: int = 0,
+        page_token: str = "",
+    ) -> Page[RequestState]:
+        """Requests, newest first; a page size of 0 takes the server's."""
+        request = gateway_pb2.ListRequestsRequest(
+            page_size=page_size, page_token=page_token, session_id=session_id
+        )
+        if status is not None:
+            request.status = request_pb2.RequestStatus.Value(f"REQUEST_STATUS_{status.upper()}")
+        answer = await self._call(self._gateway.ListRequests, request)
+        return Page(tuple(map(_state, answer.states)), answer.next_page_token)
+
+    def watch(self, request_id: str, *, after_sequence: int = 0) -> AsyncGenerator[Event, None]:
+        """A request's events after a sequence number, ending with the terminal one.
+
+        An event's `stream_version` is its sequence number. Cuts are bridged: nothing is missed
+        and nothing comes twice.
+        """
+        return watch(self._gateway, request_id, after_sequence, self._policy)
+
+    async def wait(
+        self, request_id: str, *, on_event: Callable[[Event], None] | None = None
+    ) -> RequestState:
+        """The request once it has ended; bound the time with `asyncio.timeout`."""
+        async with aclosing(self.watch(request_id)) as events:
+            async for event in events:
+                if on_event is not None:
+                    on_event(event)
+        return await self.get(request_id)
+
+    async def cancel(self, request_id: str, *, reason: str = "") -> RequestState:
+        """Ask for cancellation, which lands at the request's next boundary."""
+        scope = CancelScope(kind=CancelScopeKind.REQUEST, target_id=request_id)
+        request = gateway_pb2.CancelRequestRequest(scope=wire.to_proto(scope), reason=reason)
+        return _state((await self._call(self._gateway.CancelRequest, request)).state)
+
+    async def generate(
+        self,
+        prompt: str,
+        *,
+        on_event: Callable[[Event], None] | None = None,
+        **options: Any,
+    ) -> RequestState:
+        """Submit and wait, in one trace; `options` are those of `submit`.
+
+        Raises what the request failed of, and Cancelled when somebody cancelled it.
+        """
+        with tracing.span("fastvideo.generate", kind=SpanKind.CLIENT):
+            submitted = await self.submit(prompt, **options)
+            ended = await self.wait(submitted.spec.request_id, on_event=on_event)
+        require_completed(ended)
+        return ended
+
+    # -- artifacts -------------------------------------------------------------------------
+
+    async def read_artifact(self, artifact_id: str) -> bytes:
+        """An artifact's bytes, verified."""
+        download = Download(self._artifacts, artifact_id, self._policy)
+        async with aclosing(download.chunks()) as chunks:
+            return b"".join([chunk async for chunk in chunks])
+
+    async def save_artifact(self, artifact_id: str, path: Path | str) -> ArtifactRecord:
+        """Write an artifact to a file, which appears only when it is whole and verified."""
+        return await save(Download(self._artifacts, artifact_id, self._policy), Path(path))
+
+    # -- models and sessions ---------------------------------------------------------------
+
+    async def models(self) -> tuple[ModelSummary, ...]:
+        """The models that the server knows."""
+        answer = await self._call(self._gateway.ListModels, gateway_pb2.ListModelsRequest())
+        return tuple(
+            ModelSummary(
+                model_id=model.model_id,
+                family=model.family,
+                description=model.description,
+                capabilities=tuple(model.capabilities),
+                ready=model.ready,
+                unavailable_reason=model.unavailable_reason,
+            )
+            for model in answer.models
+        )
+
+    async def create_session(
+        self,
+        *,
+        model_ids: Sequence[str] = (DEFAULT_MODEL_ID,),
+        user_id: str = "",
+        inactivity_timeout_s: int = 0,
+        prompt_memory_limit: int = 0,
+        idempotency_key: str | None = None,
+    ) -> SessionState:
+        """Open a session; zeros take the service's defaults."""
+        request = sessions_pb2.CreateSessionRequest(
+            model_ids=model_ids,
+            user_id=user_id,
+            inactivity_timeout_s=inactivity_timeout_s,
+            prompt_memory_limit=prompt_memory_limit,
+            idempotency_key=idempotency_key or uuid.uuid4().hex,
+        )
+        return _session((await self._call(self._sessions.CreateSession, request)).state)
+
+    async def get_session(self, session_id: str) -> SessionState:
+        """Where a session stands."""
+        request = sessions_pb2.GetSessionRequest(session_id=session_id)
+        return _session((await self._call(self._sessions.GetSession, request)).state)
+
+    async def list_sessions(
+        self, *, page_size: int = 0, page_token: str = ""
+    ) -> Page[SessionState]:
+        """Sessions; a page size of 0 takes the server's."""
+        request = sessions_pb2.ListSessionsRequest(page_size=page_size, page_token=page_token)
+        answer = await self._call(self._sessions.ListSessions, request)
+        return Page(tuple(map(_session, answer.states)), answer.next_page_token)
+
+    async def close_session(self, session_id: str) -> SessionState:
+        """Close a session."""
+        request = sessions_pb2.CloseSessionRequest(session_id=session_id)
+        return _session((await self._call(self._sessions.CloseSession, request)).state)
+
+    async def _call(self, method: Any, request: Any) -> Any:
+        return await call(method, request, self._policy)
+
+
+def require_completed(state: RequestState) -> None:
+    """Raise what a request failed of, or Cancelled; nothing when it completed."""
+    if state.status is RequestStatus.FAILED and state.error is not None:
+        raise FastVideoError(
+            state.error.message,
+            reason=state.error.reason,
+            subject=state.error.subject,
+            attributes=state.error.attributes,
+        )
+    if state.status is RequestStatus.CANCELLED:
+        raise Cancelled(
+            f"request {state.spec.request_id} was cancelled", subject=state.spec.request_id
+        )
+    if state.status not in ENDED:
+        raise FastVideoError(f"request {state.spec.request_id} has not ended")
+
+
+def _state(message: Any) -> RequestState:
+    return wire.from_proto(RequestState, message)
+
+
+def _session(message: Any) -> SessionState:
+    return wire.from_proto(SessionState, message)

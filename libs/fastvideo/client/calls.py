@@ -1,0 +1,77 @@
+"""One unary call: a deadline over all its tries, typed errors, and retries where they are safe.
+
+Every call of this client may be tried again: reads change nothing, a submit carries an
+idempotency key, and a cancel says the same thing twice.
+"""
+
+import asyncio
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TypeVar
+
+import grpc
+
+from fastvideo.errors import Unavailable
+from fastvideo.rpc.errors import from_rpc_error
+
+RequestT = TypeVar("RequestT")
+ResponseT = TypeVar("ResponseT")
+
+
+@dataclass(frozen=True, slots=True)
+class CallPolicy:
+    """How long calls take and how patient they are; seconds."""
+
+    # One call, all tries together.
+    timeout_s: float = 15.0
+    # How long a stream (watch, download) may go without its server before it gives up.
+    silence_s_max: float = 60.0
+    retry_first_s: float = 0.05
+    retry_s_max: float = 1.0
+
+
+class Backoff:
+    """Growing pauses between tries."""
+
+    def __init__(self, policy: CallPolicy) -> None:
+        self._policy = policy
+        self._pause_s = policy.retry_first_s
+
+    async def pause(self) -> None:
+        """Wait, the next time longer."""
+        await asyncio.sleep(self._pause_s)
+        self._pause_s = min(self._pause_s * 2, self._policy.retry_s_max)
+
+    def reset(self) -> None:
+        """Begin with short pauses again, after progress."""
+        self._pause_s = self._policy.retry_first_s
+
+
+@contextmanager
+def typed_errors() -> Iterator[None]:
+    """Turn gRPC's errors into FastVideo's."""
+    try:
+        yield
+    except grpc.RpcError as error:
+        raise from_rpc_error(error) from error
+
+
+async def call(
+    method: "grpc.aio.UnaryUnaryMultiCallable[RequestT, ResponseT]",
+    request: RequestT,
+    policy: CallPolicy,
+) -> ResponseT:
+    """The answer. Raises a FastVideoError; Unavailable once the policy's time is up."""
+    deadline = time.monotonic() + policy.timeout_s
+    backoff = Backoff(policy)
+    while True:
+        left_s = deadline - time.monotonic()
+        try:
+            with typed_errors():
+                return await method(request, timeout=max(left_s, 0.001))
+        except Unavailable:
+            if deadline - time.monotonic() < policy.retry_s_max:
+                raise
+        await backoff.pause()

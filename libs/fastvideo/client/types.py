@@ -1,0 +1,28 @@
+"""What the client answers with, beside the types of the domain."""
+
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelSummary:
+    """A model and whether a worker serves it now."""
+
+    model_id: str
+    family: str
+    description: str
+    capabilities: tuple[str, ...]
+    # At least one warm worker has it.
+    ready: bool
+    # Why it is not deployed, and what to do; empty when it is.
+    unavailable_reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Page(Generic[T]):
+    """Some of a list, and the token that asks for the rest; an empty token says there is none."""
+
+    items: tuple[T, ...]
+    next_page_token: str = ""
