@@ -1,0 +1,161 @@
+"""The catalog: which models a deployment knows, from package data alone, without torch."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from fastvideo.errors import CheckpointError, InvalidField, NotFound
+from fastvideo.model.card import card_digest, load_cards
+from fastvideo.model.manifest import MANIFEST_NAME
+from fastvideo.model.specs import ModelSpec
+from fastvideo.program.load import check_programs, load_programs
+from fastvideo.program.specs import ProgramSpec
+from fastvideo.requests.types import RequestKind
+
+FAMILIES: Final = Path(__file__).resolve().parent.parent / "models"
+"""The folder of the families; their cards and programs are data and are read by path."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CatalogEntry:
+    """One model: its card, the programs that it can run, and where its weights are."""
+
+    card: ModelSpec
+    card_digest: str
+    programs: Mapping[str, ProgramSpec]
+    # A folder in diffusers format; None when there is none.
+    checkpoint_path: Path | None
+    # Why the model cannot be loaded; empty when it can.
+    unavailable_reason: str
+
+    def program_for(self, kind: RequestKind, program_id: str = "") -> ProgramSpec:
+        """The named program, or the default of the kind when no name is given.
+
+        Raises InvalidField when the model has no such program of the kind.
+        """
+        of_kind = {p.program_id: p for p in self.programs.values() if p.request_kind is kind}
+        if not of_kind:
+            served = sorted({p.request_kind.value for p in self.programs.values()})
+            raise InvalidField("kind", kind.value, " or ".join(served))
+        if program_id:
+            if program_id not in of_kind:
+                raise InvalidField("program_id", program_id, " or ".join(sorted(of_kind)))
+            return of_kind[program_id]
+        return next(program for program in of_kind.values() if program.is_default)
+
+    def require_checkpoint(self) -> Path:
+        """The folder of the weights.
+
+        Raises CheckpointError saying what to put where.
+        """
+        if self.checkpoint_path is None:
+            raise CheckpointError(self.unavailable_reason, subject=self.card.model_id)
+        return self.checkpoint_path
+
+
+class Catalog:
+    """The models that a deployment knows, by id."""
+
+    def __init__(self, entries: Mapping[str, CatalogEntry]) -> None:
+        self._entries = dict(entries)
+
+    @classmethod
+    def load(
+        cls,
+        models: Sequence[str] | None = None,
+        checkpoints: Path | None = None,
+        families: Path = FAMILIES,
+    ) -> "Catalog":
+        """Read the cards and programs of every family.
+
+        `models` keeps only these ids; `checkpoints` is a folder of the user's checkpoints,
+        one subfolder a model. Raises InvalidDocument for a card or program that is wrong and
+        NotFound for an id in `models` that no card has.
+        """
+        entries: dict[str, CatalogEntry] = {}
+        for family in sorted(path.parent for path in families.glob("*/cards")):
+            programs = load_programs(family / "programs.yaml")
+            for model_id, card in load_cards(family / "cards").items():
+                check_programs(programs, card, f"{family.name}/programs.yaml for {model_id}")
+                entries[model_id] = _entry(card, programs, family, checkpoints)
+        catalog = cls(entries)
+        if models is None:
+            return catalog
+        return cls({model_id: catalog.get(model_id) for model_id in models})
+
+    @property
+    def model_ids(self) -> tuple[str, ...]:
+        """Every known id, sorted."""
+        return tuple(sorted(self._entries))
+
+    @property
+    def entries(self) -> tuple[CatalogEntry, ...]:
+        """Every known model, by id."""
+        return tuple(self._entries[model_id] for model_id in self.model_ids)
+
+    def get(self, model_id: str) -> CatalogEntry:
+        """The model of an id.
+
+        Raises NotFound naming the known ids.
+        """
+        entry = self._entries.get(model_id)
+        if entry is None:
+            raise NotFound(
+                f"model_id is {model_id!r}; known models: {', '.join(self.model_ids)}",
+                reason="MODEL_NOT_FOUND",
+                subject="model_id",
+                attributes={"allowed": ", ".join(self.model_ids)},
+            )
+        return entry
+
+
+def _entry(
+    card: ModelSpec, programs: dict[str, ProgramSpec], family: Path, checkpoints: Path | None
+) -> CatalogEntry:
+    folders = [root / card.checkpoint for root in (checkpoints, family / "checkpoints") if root]
+    found = next((folder for folder in folders if folder.is_dir()), None)
+    reason = _absent(card, checkpoints) if found is None else _incomplete(card, found)
+    return CatalogEntry(
+        card=card,
+        card_digest=card_digest(card),
+        programs=programs,
+        checkpoint_path=None if reason else found,
+        unavailable_reason=reason,
+    )
+
+
+def _absent(card: ModelSpec, checkpoints: Path | None) -> str:
+    where = (
+        f"put it at {checkpoints / card.checkpoint}"
+        if checkpoints
+        else f"name a checkpoints folder that holds it as {card.checkpoint}"
+    )
+    return f"{card.model_id} has no checkpoint: {where}; {_layout(card)}"
+
+
+def _incomplete(card: ModelSpec, folder: Path) -> str:
+    missing = [name for name in _subfolders(card) if not (folder / name).is_dir()]
+    if missing:
+        return f"{folder} lacks {', '.join(missing)}; {_layout(card)}"
+    if not (folder / MANIFEST_NAME).is_file():
+        return (
+            f"{folder} lacks {MANIFEST_NAME}; write it with "
+            f"`python -m fastvideo.model.manifest {folder}`"
+        )
+    return ""
+
+
+def _layout(card: ModelSpec) -> str:
+    parts = [
+        f"{component.subfolder}/ ({component.load_id})" for component in card.components.values()
+    ]
+    return (
+        f"a folder in diffusers format with {', '.join(parts)}, each with its configuration and "
+        "its *.safetensors, as the public checkpoint has them, and a manifest.json written by "
+        "`python -m fastvideo.model.manifest FOLDER`"
+    )
+
+
+def _subfolders(card: ModelSpec) -> list[str]:
+    return [component.subfolder for component in card.components.values() if component.subfolder]
