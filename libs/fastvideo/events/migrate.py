@@ -1,0 +1,91 @@
+"""Bring a database to the schema that this program's event store needs."""
+
+import asyncio
+from pathlib import Path
+
+import asyncpg
+from alembic import command
+from alembic.autogenerate import compare_metadata
+from alembic.config import Config
+from alembic.runtime.migration import MigrationContext
+from sqlalchemy import Connection, text
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
+from sqlalchemy.pool import NullPool
+
+from fastvideo.errors import FailedPrecondition, InvalidField
+from fastvideo.events.tables import VERSION_TABLE, metadata
+
+# Held while migrating, so that services that start together migrate once.
+_MIGRATION_LOCK = 0x6661737476
+
+_PARTITIONS_MAX = 1024
+
+
+async def upgrade(dsn: str, partition_count: int = 1) -> None:
+    """Run the migrations that are missing, and lay out the partitions of a new log.
+
+    `dsn` is a `postgresql://` URL of a role that may create tables. Raises FailedPrecondition
+    when the log exists with another number of partitions: its streams would change places.
+    """
+    if not 1 <= partition_count <= _PARTITIONS_MAX:
+        raise InvalidField("partition_count", partition_count, f"1 to {_PARTITIONS_MAX}")
+    engine = _engine(dsn)
+    try:
+        async with engine.begin() as connection:
+            await connection.execute(text(f"SELECT pg_advisory_xact_lock({_MIGRATION_LOCK})"))
+            await connection.run_sync(_run_migrations)
+            await _lay_out_partitions(connection, partition_count)
+    finally:
+        await engine.dispose()
+
+
+async def schema_differences(dsn: str) -> list[object]:
+    """How the database's tables differ from `fastvideo.events.tables`; empty when they agree."""
+    engine = _engine(dsn)
+    try:
+        async with engine.connect() as connection:
+            return await connection.run_sync(_compare)
+    finally:
+        await engine.dispose()
+
+
+def upgrade_now(dsn: str, partition_count: int = 1) -> None:
+    """`upgrade` for callers without an event loop."""
+    asyncio.run(upgrade(dsn, partition_count))
+
+
+def _engine(dsn: str) -> AsyncEngine:
+    async def connect() -> "asyncpg.Connection[asyncpg.Record]":
+        return await asyncpg.connect(dsn)
+
+    return create_async_engine("postgresql+asyncpg://", async_creator=connect, poolclass=NullPool)
+
+
+def _run_migrations(connection: Connection) -> None:
+    config = Config()
+    config.set_main_option("script_location", str(Path(__file__).parent / "migrations"))
+    config.set_main_option("path_separator", "os")
+    config.attributes["connection"] = connection
+    command.upgrade(config, "head")
+
+
+def _compare(connection: Connection) -> list[object]:
+    context = MigrationContext.configure(connection, opts={"version_table": VERSION_TABLE})
+    return list(compare_metadata(context, metadata))
+
+
+async def _lay_out_partitions(connection: AsyncConnection, partition_count: int) -> None:
+    found = (await connection.execute(text("SELECT count(*) FROM partitions"))).scalar_one()
+    if found == 0:
+        await connection.execute(
+            text(
+                "INSERT INTO partitions (partition, next_offset, log_epoch) "
+                "SELECT i, 1, 1 FROM generate_series(0, :last) AS i"
+            ),
+            {"last": partition_count - 1},
+        )
+    elif found != partition_count:
+        raise FailedPrecondition(
+            f"the log has {found} partitions, not {partition_count}; their number is fixed",
+            reason="PARTITION_COUNT",
+        )

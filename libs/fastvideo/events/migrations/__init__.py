@@ -1,0 +1,1 @@
+"""Migrations of the event log's database, run by `fastvideo.events.migrate`."""

@@ -1,0 +1,208 @@
+"""The event log in Postgres: the authority of a deployment.
+
+One call of the database's `append_events` checks the fences, takes the keys, marks and offsets,
+compares and sets the streams, and inserts; it commits on its own. The partition's counter row is
+held until then, which makes the order of offsets the order of commits.
+"""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+
+import asyncpg
+
+from fastvideo.errors import Conflict, CorruptLog, FailedPrecondition, InvalidField
+from fastvideo.events.batch import REPEATED, Batch
+from fastvideo.events.postgres_coordination import PostgresCoordination
+from fastvideo.events.postgres_pool import PostgresPool
+from fastvideo.events.records import (
+    AppendCommand,
+    AppendResult,
+    EventPosition,
+    LogLimits,
+    StoredEvent,
+)
+from fastvideo.events.store import partition_of
+
+SCHEMA_REVISION = "0001"
+"""The migration that this store is written for."""
+
+_ARGUMENTS = ", ".join(f"${i}" for i in range(1, 24))
+_APPEND = f"SELECT offset_bases, version_bases FROM append_events({_ARGUMENTS})"
+
+# The fields of a StoredEvent in their order. All events of one read share a partition, $1.
+_EVENTS = """
+SELECT partition, "offset", stream_id, stream_version, event_id, type, schema_version,
+    payload, payload_sha256, metadata, fence_epoch, recorded_at,
+    (SELECT p.log_epoch FROM partitions p WHERE p.partition = $1)
+FROM events WHERE partition = $1
+"""
+
+_READ_STREAM = f"""
+{_EVENTS} AND stream_id = $2 AND stream_version > $3 ORDER BY stream_version LIMIT $4
+"""
+
+_READ_PARTITION = f"""
+{_EVENTS} AND "offset" > $2 ORDER BY "offset" LIMIT $3
+"""
+
+_POSITION = """
+SELECT partition, "offset", stream_id, stream_version FROM events WHERE event_id = $1
+"""
+
+
+class PostgresEventStore(PostgresCoordination):
+    """An `EventStore` over a migrated database; see `fastvideo.events.migrate`."""
+
+    def __init__(self, pool: PostgresPool, partition_count: int, limits: LogLimits) -> None:
+        super().__init__(pool)
+        self._partition_count = partition_count
+        self._limits = limits
+
+    @classmethod
+    async def open(
+        cls, dsn: str, *, connections_max: int = 8, limits: LogLimits | None = None
+    ) -> "PostgresEventStore":
+        """Connect to a migrated database.
+
+        Raises Unavailable when it does not answer, FailedPrecondition when its schema is
+        another than this program's.
+        """
+        pool = await PostgresPool.open(dsn, connections_max=connections_max)
+        try:
+            await _check_schema(pool)
+            async with pool.connection() as connection:
+                count = await connection.fetchval("SELECT count(*) FROM partitions")
+        except BaseException:
+            await pool.close()
+            raise
+        return cls(pool, count, limits or LogLimits())
+
+    @property
+    def partition_count(self) -> int:
+        return self._partition_count
+
+    async def append(self, command: AppendCommand) -> AppendResult:
+        try:
+            return (await self.append_many((command,)))[0]
+        except Conflict as error:
+            if error.reason != REPEATED:
+                raise
+            return AppendResult((), True, await self._result_of(command))
+
+    async def append_many(self, commands: Sequence[AppendCommand]) -> tuple[AppendResult, ...]:
+        if not commands:
+            return ()
+        batch = Batch(commands, self._partition_count, self._limits)
+        async with self._pool.connection() as connection:
+            row = await connection.fetchrow(_APPEND, *_arguments(batch))
+        if row is None:
+            raise CorruptLog("append_events gave no row")
+        return batch.results(row["offset_bases"] or (), row["version_bases"] or ())
+
+    async def _result_of(self, command: AppendCommand) -> bytes:
+        async with self._pool.connection() as connection:
+            result = await connection.fetchval(
+                "SELECT result FROM commands WHERE idempotency_key = $1", command.idempotency_key
+            )
+        return bytes(result or b"")
+
+    async def read_stream(
+        self, stream_id: str, after_version: int = 0, limit: int = 1000
+    ) -> tuple[StoredEvent, ...]:
+        partition = partition_of(stream_id, self._partition_count)
+        limit = min(limit, self._limits.events_per_read_max)
+        async with self._pool.connection() as connection:
+            rows = await connection.fetch(_READ_STREAM, partition, stream_id, after_version, limit)
+        return tuple(map(_stored, rows))
+
+    async def read_partition(
+        self, partition: int, after_offset: int = 0, limit: int = 1000
+    ) -> tuple[StoredEvent, ...]:
+        self._check_partition(partition)
+        limit = min(limit, self._limits.events_per_read_max)
+        async with self._pool.connection() as connection:
+            rows = await connection.fetch(_READ_PARTITION, partition, after_offset, limit)
+        return tuple(map(_stored, rows))
+
+    async def stream_version(self, stream_id: str) -> int:
+        async with self._pool.connection() as connection:
+            version = await connection.fetchval(
+                "SELECT version FROM streams WHERE stream_id = $1", stream_id
+            )
+        return version or 0
+
+    async def head(self, partition: int) -> int:
+        self._check_partition(partition)
+        async with self._pool.connection() as connection:
+            head: int = await connection.fetchval(
+                "SELECT next_offset - 1 FROM partitions WHERE partition = $1", partition
+            )
+        return head
+
+    async def heads(self) -> Mapping[int, int]:
+        async with self._pool.connection() as connection:
+            rows = await connection.fetch("SELECT partition, next_offset - 1 FROM partitions")
+        return {row[0]: row[1] for row in rows}
+
+    async def position_of(self, event_id: str) -> EventPosition | None:
+        async with self._pool.connection() as connection:
+            row = await connection.fetchrow(_POSITION, event_id)
+        return None if row is None else EventPosition(*row)
+
+    async def close(self) -> None:
+        await self._pool.close()
+
+    def _check_partition(self, partition: int) -> None:
+        if not 0 <= partition < self._partition_count:
+            raise InvalidField("partition", partition, f"0 to {self._partition_count - 1}")
+
+
+async def _check_schema(pool: PostgresPool) -> None:
+    async with pool.connection() as connection:
+        revision = await connection.fetchval("SELECT version_num FROM event_log_schema")
+    if revision != SCHEMA_REVISION:
+        raise FailedPrecondition(
+            f"the event log's schema is {revision}, this program needs {SCHEMA_REVISION}",
+            reason="SCHEMA",
+        )
+
+
+def _arguments(batch: Batch) -> tuple[object, ...]:
+    """The parameters of `append_events`, in its order."""
+    streams = batch.streams.values()
+    columns = batch.events
+    return (
+        [lease for lease, _ in batch.fences],
+        [epoch for _, epoch in batch.fences],
+        [key for key, _ in batch.keys],
+        [result for _, result in batch.keys],
+        [mark.consumer for mark in batch.inbox],
+        [mark.event_id for mark in batch.inbox],
+        batch.partitions,
+        batch.partition_counts,
+        list(batch.streams),
+        [stream.expected_version for stream in streams],
+        [stream.count for stream in streams],
+        columns.stream_ids,
+        columns.stream_indexes,
+        columns.stream_places,
+        columns.partition_indexes,
+        columns.partition_places,
+        columns.event_ids,
+        columns.types,
+        columns.schema_versions,
+        columns.payloads,
+        columns.digests,
+        columns.metadata,
+        columns.fence_epochs,
+    )
+
+
+def _stored(row: asyncpg.Record) -> StoredEvent:
+    stored = StoredEvent(*row)
+    if hashlib.sha256(stored.payload).digest() != stored.payload_sha256:
+        raise CorruptLog(
+            f"the payload of event {stored.event_id} does not have its digest",
+            subject=stored.event_id,
+        )
+    return stored

@@ -1,0 +1,132 @@
+"""Connections to the event log's database, and what its errors mean."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import TypeAlias
+
+import asyncpg
+from asyncpg.pool import PoolConnectionProxy
+
+from fastvideo.errors import AlreadyExists, Conflict, FailedPrecondition, Fenced, Unavailable
+from fastvideo.events.batch import REPEATED
+
+APPLICATION_ROLE = "fastvideo_app"
+"""The role of the store's sessions: it may not change or delete an event."""
+
+_CONFLICT, _FENCED, _REPEATED = "FV001", "FV002", "FV003"
+
+# The server went away, is starting or stopping, has no room, or the call took too long.
+_UNAVAILABLE = (
+    asyncpg.PostgresConnectionError,
+    asyncpg.OperatorInterventionError,
+    asyncpg.InsufficientResourcesError,
+    asyncpg.LockNotAvailableError,
+    asyncpg.InterfaceError,
+    asyncpg.InternalClientError,
+    OSError,
+    TimeoutError,
+)
+
+Connection: TypeAlias = "PoolConnectionProxy[asyncpg.Record]"
+
+
+class PostgresPool:
+    """A bounded pool whose connections act as the application role.
+
+    It connects when first used, and again after the server was away.
+    """
+
+    def __init__(self, pool: "asyncpg.Pool[asyncpg.Record]", acquire_timeout_s: float) -> None:
+        self._pool = pool
+        self._acquire_timeout_s = acquire_timeout_s
+
+    @classmethod
+    async def open(
+        cls,
+        dsn: str,
+        *,
+        connections_max: int = 8,
+        call_timeout_s: float = 30.0,
+        acquire_timeout_s: float = 10.0,
+    ) -> "PostgresPool":
+        """A pool for a `postgresql://` URL. Nothing is connected yet."""
+        pool = asyncpg.create_pool(
+            dsn,
+            min_size=0,
+            max_size=connections_max,
+            command_timeout=call_timeout_s,
+            timeout=acquire_timeout_s,
+            reset=_keep_session,
+            server_settings={
+                "role": APPLICATION_ROLE,
+                "application_name": "fastvideo-events",
+                # Every statement is an index look-up whose plan never changes.
+                "plan_cache_mode": "force_generic_plan",
+                "jit": "off",
+                "statement_timeout": str(int(call_timeout_s * 1000)),
+            },
+        )
+        await pool
+        return cls(pool, acquire_timeout_s)
+
+    @asynccontextmanager
+    async def connection(self) -> AsyncIterator[Connection]:
+        """A connection. Errors of the database inside come out as errors of the log."""
+        try:
+            async with self._pool.acquire(timeout=self._acquire_timeout_s) as connection:
+                yield connection
+        except asyncpg.DataError:
+            raise
+        except _UNAVAILABLE as error:
+            raise Unavailable(f"the event log's database: {_shown(error)}") from error
+        except asyncpg.InvalidParameterValueError as error:
+            # The role is missing: the database was never migrated.
+            raise FailedPrecondition(
+                f"the event log's database is not migrated: {_shown(error)}", reason="SCHEMA"
+            ) from error
+        except asyncpg.PostgresError as error:
+            meaning = _meaning(error)
+            if meaning is None:
+                raise
+            raise meaning from error
+
+    async def close(self) -> None:
+        """Close all connections, at the latest after five seconds."""
+        try:
+            async with asyncio.timeout(5.0):
+                await self._pool.close()
+        except TimeoutError:
+            self._pool.terminate()
+
+
+async def _keep_session(_connection: object) -> None:
+    """Sessions hold no state between calls, so there is nothing to reset."""
+
+
+def _meaning(
+    error: asyncpg.PostgresError,
+) -> AlreadyExists | Conflict | FailedPrecondition | Fenced | None:
+    if error.sqlstate == _CONFLICT:
+        return Conflict(
+            str(error.args[0]),
+            subject=error.detail or "",
+            attributes={"version": error.hint or ""},
+        )
+    if error.sqlstate == _FENCED:
+        return Fenced(str(error.args[0]), subject=error.detail or "")
+    if error.sqlstate == _REPEATED:
+        return Conflict(str(error.args[0]), reason=REPEATED)
+    if isinstance(error, asyncpg.UniqueViolationError):
+        return AlreadyExists(
+            f"{error.args[0]}: {error.detail}", subject=error.constraint_name or ""
+        )
+    if isinstance(error, asyncpg.UndefinedTableError | asyncpg.UndefinedFunctionError):
+        return FailedPrecondition(
+            f"the event log's database is not migrated: {_shown(error)}", reason="SCHEMA"
+        )
+    return None
+
+
+def _shown(error: BaseException) -> str:
+    return str(error) or type(error).__name__

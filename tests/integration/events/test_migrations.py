@@ -1,0 +1,50 @@
+"""The migrations give the tables that the code describes."""
+
+import asyncio
+
+import asyncpg
+import pytest
+from alembic.config import Config
+from alembic.script import ScriptDirectory
+
+import fastvideo.events.migrations as migrations
+from fastvideo.errors import FailedPrecondition
+from fastvideo.events.migrate import schema_differences, upgrade
+from fastvideo.events.postgres import SCHEMA_REVISION, PostgresEventStore
+
+
+async def test_an_empty_database_is_brought_to_the_described_schema(
+    empty_postgres_dsn: str,
+) -> None:
+    await upgrade(empty_postgres_dsn, 16)
+    assert await schema_differences(empty_postgres_dsn) == []
+    store = await PostgresEventStore.open(empty_postgres_dsn)
+    assert store.partition_count == 16
+    await store.close()
+
+
+async def test_upgrading_again_and_together_changes_nothing(empty_postgres_dsn: str) -> None:
+    await asyncio.gather(*(upgrade(empty_postgres_dsn, 2) for _ in range(3)))
+    await upgrade(empty_postgres_dsn, 2)
+    with pytest.raises(FailedPrecondition, match="2 partitions, not 3"):
+        await upgrade(empty_postgres_dsn, 3)
+
+
+async def test_a_store_refuses_a_database_that_is_not_migrated(empty_postgres_dsn: str) -> None:
+    with pytest.raises(FailedPrecondition, match="not migrated"):
+        await PostgresEventStore.open(empty_postgres_dsn)
+
+
+async def test_a_store_refuses_a_schema_of_another_program(postgres_dsn: str) -> None:
+    owner = await asyncpg.connect(postgres_dsn)
+    await owner.execute("UPDATE event_log_schema SET version_num = '9999'")
+    await owner.close()
+    with pytest.raises(FailedPrecondition, match="9999"):
+        await PostgresEventStore.open(postgres_dsn)
+
+
+def test_the_store_is_written_for_the_newest_migration() -> None:
+    config = Config()
+    config.set_main_option("script_location", str(next(iter(migrations.__path__))))
+    config.set_main_option("path_separator", "os")
+    assert ScriptDirectory.from_config(config).get_heads() == [SCHEMA_REVISION]
