@@ -1,0 +1,1 @@
+"""Typed, keyed, bounded caches of a worker."""
