@@ -1,0 +1,172 @@
+"""`fastvideo up`, `down`, `status` and `logs`: the embedded stack on this machine."""
+
+import asyncio
+import dataclasses
+import json
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+
+from fastvideo.errors import FastVideoError, InvalidField
+from fastvideo.local.config import StackOptions, load_config, options_for
+from fastvideo.local.folder import DataFolder
+from fastvideo.local.launch import start_detached, stop_running
+from fastvideo.local.logs import follow, tail
+
+if TYPE_CHECKING:
+    from fastvideo.cli.stack_view import StartProgress
+
+EXIT_FAILED = 1
+EXIT_NOT_RUNNING = 3
+
+DataOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--data",
+        help="Folder for data, logs and state. [default: $FASTVIDEO_DATA, else"
+        " /var/lib/fastvideo for root, ~/.local/share/fastvideo for others]",
+    ),
+]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to an application."""
+    app.command("up")(up)
+    app.command("down")(down)
+    app.command("status")(status)
+    app.command("logs")(logs)
+
+
+def up(
+    data: DataOption = None,
+    detach: Annotated[
+        bool, typer.Option("--detach", "-d", help="Return when ready, go on in the background.")
+    ] = False,
+    http: Annotated[int | None, typer.Option(help="Port of the gateway's HTTP.")] = None,
+    grpc: Annotated[int | None, typer.Option(help="Port of the gateway's gRPC.")] = None,
+    workers: Annotated[int, typer.Option(help="Number of workers.")] = 1,
+    schedulers: Annotated[int, typer.Option(help="Number of schedulers; one leads.")] = 1,
+) -> None:
+    """Start Postgres, NATS, Redis and the services, or say why one of them does not start."""
+    from fastvideo.cli.stack_view import StartProgress
+
+    with _errors_shown():
+        folder = options_for(data, os.environ).folder
+        options = StackOptions(folder.root, http, grpc, workers, schedulers)
+        with StartProgress(Console(stderr=True)) as progress:
+            if detach:
+                addresses = start_detached(options, os.environ, progress)
+                progress.close()
+                _print_addresses(addresses.gateway, addresses.gateway_http, folder, detached=True)
+            else:
+                _run_here(options, progress)
+
+
+def down(data: DataOption = None) -> None:
+    """Stop the stack; its data stays."""
+    with _errors_shown():
+        folder = options_for(data, os.environ).folder
+        stopped = stop_running(folder)
+    typer.echo("stopped" if stopped else f"no stack is running in {folder.root}")
+
+
+def status(
+    data: DataOption = None,
+    as_json: Annotated[bool, typer.Option("--json", help="As one JSON object.")] = False,
+) -> None:
+    """Show all parts. Exit code 0: all are ready, 1: not all, 3: no stack is running."""
+    from fastvideo.cli.stack_view import print_status
+    from fastvideo.local.status import stack_status
+
+    with _errors_shown():
+        found = stack_status(options_for(data, os.environ).folder)
+    if as_json:
+        typer.echo(json.dumps(dataclasses.asdict(found), indent=2))
+    else:
+        print_status(Console(), found)
+    if not found.ready:
+        raise typer.Exit(EXIT_FAILED if found.running else EXIT_NOT_RUNNING)
+
+
+def logs(
+    service: Annotated[
+        str, typer.Argument(help="A part such as gateway, worker-1 or postgres; worker is all.")
+    ],
+    data: DataOption = None,
+    follow_on: Annotated[
+        bool, typer.Option("--follow", "-f", help="Go on with new lines until Ctrl-C.")
+    ] = False,
+    lines: Annotated[int, typer.Option("--lines", "-n", min=0, help="Last lines to show.")] = 100,
+) -> None:
+    """Show the output of a part."""
+    with _errors_shown():
+        folder = options_for(data, os.environ).folder
+        paths = _log_files(folder, service)
+    for name, path in paths.items():
+        for line in tail(path, lines):
+            _print_line(name, line, labelled=len(paths) > 1)
+    if follow_on:
+        try:
+            for name, line in follow(paths):
+                _print_line(name, line, labelled=len(paths) > 1)
+        except KeyboardInterrupt:
+            return
+
+
+def _run_here(options: StackOptions, progress: "StartProgress") -> None:
+    from fastvideo.local.stack import run_stack
+    from fastvideo.local.state import StackState
+
+    def on_ready(state: StackState) -> None:
+        progress.close()
+        addresses = state.addresses
+        _print_addresses(
+            addresses["gateway"], addresses["gateway-http"], options.folder, detached=False
+        )
+
+    asyncio.run(run_stack(load_config(options, os.environ), progress, on_ready))
+    typer.echo("stopped")
+
+
+def _print_addresses(gateway: str, http: str, folder: DataFolder, *, detached: bool) -> None:
+    stop = "`fastvideo down` stops it" if detached else "Ctrl-C stops it"
+    typer.echo(f"ready; {stop}")
+    typer.echo(f"  gRPC  {gateway}")
+    typer.echo(f"  HTTP  http://{http}")
+    typer.echo(f"  data  {folder.root}")
+    sys.stdout.flush()
+
+
+def _log_files(folder: DataFolder, service: str) -> dict[str, Path]:
+    found = {path.stem: path for path in sorted(folder.logs.glob("*.log"))}
+    chosen = {
+        name: path
+        for name, path in found.items()
+        if name == service or name.rpartition("-")[0] == service
+    }
+    if not chosen:
+        known = ", ".join(found) or f"none, since nothing ran in {folder.root}"
+        raise InvalidField("SERVICE", service, known)
+    return chosen
+
+
+def _print_line(name: str, line: str, *, labelled: bool) -> None:
+    typer.echo(f"{name}: {line}" if labelled else line)
+
+
+@contextmanager
+def _errors_shown() -> Iterator[None]:
+    """An error of ours ends the command with its message; any other is a defect and shows all."""
+    try:
+        yield
+    except FastVideoError as error:
+        from fastvideo.cli.stack_view import print_error
+
+        print_error(Console(stderr=True), error)
+        raise typer.Exit(EXIT_FAILED) from error

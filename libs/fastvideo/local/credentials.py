@@ -1,0 +1,39 @@
+"""Passwords of the servers: random, made once, in a file that only its owner reads."""
+
+import dataclasses
+import json
+import secrets
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from fastvideo.local.state import write_private
+
+
+def _password() -> str:
+    # Letters, digits, "-" and "_" only: safe in a URL, in SQL quotes and in a configuration file.
+    return secrets.token_urlsafe(24)
+
+
+@dataclass(frozen=True)
+class Credentials:
+    """Passwords; never shown, logged or handed over on a command line."""
+
+    postgres_superuser: str = field(default_factory=_password, repr=False)
+    postgres_app: str = field(default_factory=_password, repr=False)
+    nats: str = field(default_factory=_password, repr=False)
+    redis: str = field(default_factory=_password, repr=False)
+
+
+def load_credentials(path: Path) -> Credentials | None:
+    """The credentials of an earlier start, None before the first."""
+    try:
+        return Credentials(**json.loads(path.read_text()))
+    except FileNotFoundError:
+        return None
+
+
+def make_credentials(path: Path) -> Credentials:
+    """New credentials, written to the file (0600)."""
+    credentials = Credentials()
+    write_private(path, json.dumps(dataclasses.asdict(credentials)))
+    return credentials

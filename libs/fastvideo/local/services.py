@@ -1,0 +1,109 @@
+"""The five services as parts of a plan. Their environment is the contract in README.md."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from fastvideo.local.config import StackConfig
+from fastvideo.local.plan import ProcessSpec
+from fastvideo.local.ports import HOST
+from fastvideo.local.probes import GrpcHealth
+from fastvideo.local.servers import module_argv
+
+PARTITIONS = 1
+
+
+@dataclass(frozen=True)
+class ServerUrls:
+    """Where the servers are; the URLs hold passwords."""
+
+    postgres_dsn: str = field(repr=False)
+    nats_url: str = field(repr=False)
+    redis_url: str = field(repr=False)
+
+
+def service_names(workers: int, schedulers: int) -> tuple[str, ...]:
+    """Names of all service processes; each has a gRPC port under its name."""
+    return (
+        "artifacts",
+        "sessions",
+        *numbered("scheduler", schedulers),
+        *numbered("worker", workers),
+        "gateway",
+    )
+
+
+def numbered(service: str, count: int) -> tuple[str, ...]:
+    """scheduler-1, scheduler-2, ..."""
+    return tuple(f"{service}-{i}" for i in range(1, count + 1))
+
+
+def service_parts(
+    config: StackConfig, ports: Mapping[str, int], urls: ServerUrls, needs: tuple[str, ...]
+) -> tuple[ProcessSpec, ...]:
+    """All service processes, in dependency order.
+
+    Those with a database start when `needs` are ready. A worker has none: it starts at once, since
+    loading its model takes longest, and announces itself as soon as a scheduler answers.
+    """
+    shared = _shared_environment(config, ports, urls)
+
+    def part(name: str, extra: Mapping[str, str], needs: tuple[str, ...]) -> ProcessSpec:
+        service = name.partition("-")[0]
+        address = f"{HOST}:{ports[name]}"
+        return ProcessSpec(
+            name=name,
+            group=service,
+            argv=module_argv(f"fastvideo_{service}"),
+            environment={
+                **shared,
+                "FASTVIDEO_SERVICE_ID": name,
+                "FASTVIDEO_LISTEN": address,
+                **extra,
+            },
+            cwd=config.folder.root,
+            ready=GrpcHealth(address),
+            needs=needs,
+            start_timeout_s=180.0 if service == "worker" else 60.0,
+            address=address,
+        )
+
+    parts = []
+    for name in service_names(config.options.workers, config.options.schedulers):
+        if name == "gateway":
+            http = f"{HOST}:{ports['gateway-http']}"
+            parts.append(part(name, {"FASTVIDEO_HTTP_LISTEN": http}, needs))
+        elif name.startswith("worker-"):
+            parts.append(part(name, _worker_environment(config), ()))
+        else:
+            parts.append(part(name, {}, needs))
+    return tuple(parts)
+
+
+def _shared_environment(
+    config: StackConfig, ports: Mapping[str, int], urls: ServerUrls
+) -> dict[str, str]:
+    schedulers = numbered("scheduler", config.options.schedulers)
+    environment = {
+        **config.inherited,
+        "PYTHONUNBUFFERED": "1",
+        "FASTVIDEO_POSTGRES_DSN": urls.postgres_dsn,
+        "FASTVIDEO_NATS_URL": urls.nats_url,
+        "FASTVIDEO_REDIS_URL": urls.redis_url,
+        "FASTVIDEO_PARTITIONS": str(PARTITIONS),
+        "FASTVIDEO_ARTIFACTS_ADDRESS": f"{HOST}:{ports['artifacts']}",
+        "FASTVIDEO_SESSIONS_ADDRESS": f"{HOST}:{ports['sessions']}",
+        "FASTVIDEO_SCHEDULER_ADDRESSES": ",".join(f"{HOST}:{ports[name]}" for name in schedulers),
+        "FASTVIDEO_BLOBS_URL": config.folder.blobs.as_uri(),
+        "FASTVIDEO_MODELS": config.models,
+        "FASTVIDEO_CHECKPOINTS": str(config.checkpoints or config.folder.checkpoints),
+        "FASTVIDEO_LOG_LEVEL": config.log_level,
+    }
+    # Only the name that services know is handed on.
+    environment.pop("FASTVIDEO_POSTGRES_URL", None)
+    return environment
+
+
+def _worker_environment(config: StackConfig) -> dict[str, str]:
+    # At the embedded model's size one thread is faster than two; a spinning one starves the rest.
+    defaults = {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}
+    return {name: config.inherited.get(name, value) for name, value in defaults.items()}

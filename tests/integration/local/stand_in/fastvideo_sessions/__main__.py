@@ -1,0 +1,5 @@
+"""Stands in for the service of this name."""
+
+from stand_in_service import main
+
+main()
