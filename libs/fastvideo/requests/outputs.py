@@ -1,0 +1,52 @@
+"""What a request wants handed out against what its program can give."""
+
+from collections.abc import Mapping
+from dataclasses import fields
+from types import MappingProxyType
+from typing import Final
+
+from fastvideo.errors import InvalidField
+from fastvideo.program.specs import NodeKind, ProgramSpec
+from fastvideo.requests.types import OutputSpec
+
+OUTPUTS: Final = tuple(field.name for field in fields(OutputSpec))
+
+# What an artifact node makes of the values that flow into it.
+_MADE_FROM: Final[Mapping[str, frozenset[str]]] = MappingProxyType(
+    {"frames": frozenset({"video", "sheet"}), "latents": frozenset({"latents"})}
+)
+
+
+def offered_outputs(program: ProgramSpec) -> tuple[str, ...]:
+    """The fields of `OutputSpec` that the program's artifact nodes can fill.
+
+    A program whose artifacts nobody chooses, such as scores, offers none.
+    """
+    values = {
+        value for node in program.nodes if node.kind is NodeKind.ARTIFACT for value in node.inputs
+    }
+    made = frozenset[str]().union(*(_MADE_FROM.get(value, frozenset()) for value in values))
+    return tuple(name for name in OUTPUTS if name in made)
+
+
+def resolve_outputs(
+    wanted: OutputSpec | None, program: ProgramSpec
+) -> tuple[OutputSpec, tuple[str, ...]]:
+    """What will be handed out, and "outputs" when it was left out.
+
+    Left out, a program gives its video, or else its latents. Raises InvalidField for an output
+    that the program cannot give.
+    """
+    offered = offered_outputs(program)
+    chosen = [name for name in OUTPUTS if wanted is not None and getattr(wanted, name)]
+    if not chosen:
+        return OutputSpec(**dict.fromkeys(offered[:1], True)), ("outputs",)
+    for name in chosen:
+        if name not in offered:
+            raise InvalidField(
+                f"outputs.{name}",
+                True,
+                f"what program {program.program_id} gives: {', '.join(offered) or 'none'}",
+                reason="OUTPUT_NOT_OFFERED",
+            )
+    return OutputSpec(**dict.fromkeys(chosen, True)), ()

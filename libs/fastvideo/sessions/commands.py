@@ -1,0 +1,54 @@
+"""What may be asked of a session."""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from fastvideo.sessions.types import ModelBinding
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreateSession:
+    """Open a session."""
+
+    session_id: str
+    tenant_id: str
+    user_id: str = ""
+    model_bindings: tuple[ModelBinding, ...] = ()
+    # Seconds.
+    inactivity_timeout_s: int
+    prompt_memory_limit: int
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BeginRequest:
+    """A request that names the session was accepted."""
+
+    request_id: str
+    prompt: str
+    # When the request was accepted.
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndRequest:
+    """A request of the session ended."""
+
+    request_id: str
+    artifact_ids: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CloseSession:
+    """Somebody closes the session."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckInactivity:
+    """Time has passed: `at` is now."""
+
+    at: datetime
+
+
+SessionCommand = CreateSession | BeginRequest | EndRequest | CloseSession | CheckInactivity
+"""One thing asked of a session."""

@@ -1,0 +1,211 @@
+"""A session as a pure decider and fold: command to events, event to state.
+
+Invariant: no IO and no clock. The moment comes in with the command and with the event.
+"""
+
+from collections.abc import Iterable
+from dataclasses import replace
+from datetime import timedelta
+from typing import Final
+
+from fastvideo.errors import AlreadyExists, CorruptLog, FailedPrecondition, NotFound
+from fastvideo.events.types import Event
+from fastvideo.sessions.commands import (
+    BeginRequest,
+    CheckInactivity,
+    CloseSession,
+    CreateSession,
+    EndRequest,
+    SessionCommand,
+)
+from fastvideo.sessions.events import SessionClosed, SessionCreated, SessionUpdated
+from fastvideo.sessions.types import PromptMemoryEntry, SessionState, SessionStatus
+
+STREAM_PREFIX: Final = "session-"
+
+# Artifact references kept in the state; older ones are found through the artifact service.
+ARTIFACT_REFS_MAX: Final = 1_000
+# Requests of one session that may run at a time.
+ACTIVE_REQUESTS_MAX: Final = 1_000
+
+REQUEST_BEGAN: Final = "request_began"
+REQUEST_ENDED: Final = "request_ended"
+CLOSED: Final = "closed"
+INACTIVE: Final = "inactive"
+
+SessionEvent = SessionCreated | SessionUpdated | SessionClosed
+"""What happens to a session."""
+
+
+def stream_of(session_id: str) -> str:
+    """The id of a session's stream."""
+    return f"{STREAM_PREFIX}{session_id}"
+
+
+def scope_of(request_id: str) -> str:
+    """The cancel scope that a running request of a session is."""
+    return f"request/{request_id}"
+
+
+def decide(state: SessionState | None, command: SessionCommand) -> tuple[SessionEvent, ...]:
+    """What happens when a command meets a state; nothing when it has been done already.
+
+    Raises AlreadyExists for a session that is created twice and NotFound for any other command
+    to one that was never created.
+    """
+    if isinstance(command, CreateSession):
+        return (_created(state, command),)
+    if state is None:
+        raise NotFound("the session does not exist", subject="session_id")
+    match command:
+        case BeginRequest():
+            return _begun(state, command)
+        case EndRequest():
+            return _ended(state, command)
+        case CloseSession():
+            return _closed(state, CLOSED) if is_open(state) else ()
+        case CheckInactivity(at=at):
+            idle = at - state.last_active_at
+            expired = idle >= timedelta(seconds=state.inactivity_timeout_s)
+            quiet = is_open(state) and not state.cancel_scopes
+            return _closed(state, INACTIVE) if quiet and expired else ()
+
+
+def evolve(state: SessionState | None, event: Event) -> SessionState:
+    """The state after one more event of the session's stream.
+
+    Raises CorruptLog when the stream does not begin with SessionCreated, or begins twice.
+    """
+    if isinstance(event.payload, SessionCreated) and state is None:
+        return event.payload.state
+    if state is None or isinstance(event.payload, SessionCreated):
+        raise CorruptLog(
+            f"stream {event.stream_id} has {event.type} at version {event.stream_version}",
+            reason="STREAM_BEGIN",
+            subject=event.stream_id,
+        )
+    match event.payload:
+        case SessionUpdated() as updated:
+            return _with_update(state, updated, event)
+        case SessionClosed(reason=reason):
+            at = event.metadata.occurred_at
+            closed = SessionStatus.CLOSED
+            return replace(state, status=closed, closed_at=at, close_reason=reason)
+    return state
+
+
+def fold(events: Iterable[Event], state: SessionState | None = None) -> SessionState | None:
+    """The state after all events, from `state` on; None when there is no event at all."""
+    for event in events:
+        state = evolve(state, event)
+    return state
+
+
+def is_open(state: SessionState) -> bool:
+    """Whether the session takes new requests."""
+    return state.status is SessionStatus.OPEN
+
+
+def check_takes(state: SessionState | None, session_id: str, tenant_id: str, model_id: str) -> None:
+    """Refuse a request that the session cannot take.
+
+    Raises NotFound when there is no such session of the tenant, and FailedPrecondition when it
+    is closed, bound to other models, or full.
+    """
+    if state is None or state.tenant_id != tenant_id:
+        raise NotFound(f"session {session_id} does not exist", subject="session_id")
+    if not is_open(state):
+        raise FailedPrecondition(
+            f"session {session_id} is closed ({state.close_reason}); open another",
+            reason="SESSION_CLOSED",
+            subject="session_id",
+        )
+    bound = [binding.model_id for binding in state.model_bindings]
+    if bound and model_id not in bound:
+        raise FailedPrecondition(
+            f"session {session_id} is bound to {', '.join(bound)}, not to {model_id}",
+            reason="MODEL_NOT_BOUND",
+            subject="model_id",
+        )
+    if len(state.cancel_scopes) >= ACTIVE_REQUESTS_MAX:
+        raise FailedPrecondition(
+            f"session {session_id} has {ACTIVE_REQUESTS_MAX} requests running",
+            reason="SESSION_FULL",
+            subject="session_id",
+        )
+
+
+def _created(state: SessionState | None, command: CreateSession) -> SessionCreated:
+    if state is not None:
+        raise AlreadyExists(f"session {command.session_id} exists", subject="session_id")
+    return SessionCreated(
+        state=SessionState(
+            session_id=command.session_id,
+            user_id=command.user_id,
+            tenant_id=command.tenant_id,
+            status=SessionStatus.OPEN,
+            model_bindings=command.model_bindings,
+            prompt_memory_limit=command.prompt_memory_limit,
+            inactivity_timeout_s=command.inactivity_timeout_s,
+            created_at=command.at,
+            last_active_at=command.at,
+        )
+    )
+
+
+def _begun(state: SessionState, command: BeginRequest) -> tuple[SessionEvent, ...]:
+    if scope_of(command.request_id) in state.cancel_scopes:
+        return ()
+    remembered = None
+    if command.prompt:
+        remembered = PromptMemoryEntry(
+            request_id=command.request_id, prompt=command.prompt, at=command.at
+        )
+    updated = SessionUpdated(
+        session_id=state.session_id,
+        remembered=remembered,
+        request_id=command.request_id,
+        change=REQUEST_BEGAN,
+    )
+    return (updated,)
+
+
+def _ended(state: SessionState, command: EndRequest) -> tuple[SessionEvent, ...]:
+    if scope_of(command.request_id) not in state.cancel_scopes:
+        return ()
+    updated = SessionUpdated(
+        session_id=state.session_id,
+        request_id=command.request_id,
+        change=REQUEST_ENDED,
+        artifact_refs=command.artifact_ids,
+    )
+    return (updated,)
+
+
+def _closed(state: SessionState, reason: str) -> tuple[SessionEvent, ...]:
+    return (SessionClosed(session_id=state.session_id, reason=reason),)
+
+
+def _with_update(state: SessionState, updated: SessionUpdated, event: Event) -> SessionState:
+    scope = scope_of(updated.request_id)
+    program = event.metadata.program_id
+    scopes, programs = list(state.cancel_scopes), list(state.active_programs)
+    if updated.change == REQUEST_BEGAN:
+        scopes.append(scope)
+        programs.append(program)
+    elif scope in scopes:
+        at = scopes.index(scope)
+        # The two lists run side by side: one program for each running request.
+        del scopes[at], programs[at]
+    memory = state.prompt_memory
+    if updated.remembered is not None:
+        memory = (*memory, updated.remembered)[-max(1, state.prompt_memory_limit) :]
+    refs = dict.fromkeys((*state.artifact_refs, *updated.artifact_refs))
+    return replace(
+        state,
+        cancel_scopes=tuple(scopes),
+        active_programs=tuple(programs),
+        prompt_memory=memory,
+        artifact_refs=tuple(refs)[-ARTIFACT_REFS_MAX:],
+        last_active_at=max(state.last_active_at, event.metadata.occurred_at),
+    )
