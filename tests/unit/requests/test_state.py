@@ -53,6 +53,7 @@ CANCEL = RequestCancelRequested(
 METRICS = RequestMetrics(total_seconds=2.0, units=23)
 COMPLETED = RequestCompleted(artifact_ids=("a",), latents_digest="ab", metrics=METRICS)
 FAILED = RequestFailed(error=ErrorDetail(reason="BOOM"), metrics=METRICS)
+MEDIA_COMPLETED = MediaCompleted(artifact_id="a", stream_id="main", chunks=1, size_bytes=5)
 CANCELLED = RequestCancelled(reason="user", boundary="denoise 7/20", metrics=METRICS)
 
 
@@ -160,7 +161,8 @@ def test_an_artifact_grows_completes_and_is_listed_once() -> None:
     assert state.artifacts == (record(size=10),)
     done = ArtifactCompleted(record=record("d", 20))
     again = ArtifactCreated(record=record())
-    for sequence, payload in enumerate((done, again, ArtifactUpdated(artifact_id="a")), start=4):
+    late: tuple[EventPayload, ...] = (done, again, ArtifactUpdated(artifact_id="a"))
+    for sequence, payload in enumerate(late, start=4):
         state = evolve(state, event(sequence, payload))
     assert state.artifacts == (record("d", 20),)
 
@@ -172,7 +174,7 @@ def test_an_artifact_that_comes_after_a_cancel_is_still_listed() -> None:
 
 
 def test_media_events_only_move_the_sequence() -> None:
-    assert state_of(MediaCompleted(artifact_id="a")).last_sequence == 2
+    assert state_of(MEDIA_COMPLETED).last_sequence == 2
 
 
 PAYLOADS: dict[str, Callable[[float], EventPayload]] = {

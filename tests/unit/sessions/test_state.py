@@ -93,13 +93,15 @@ def test_a_request_is_active_until_it_ends_and_leaves_its_artifacts() -> None:
     world = World()
     world.tell(begin("r1"), 1, "p1")
     world.tell(begin("r2"), 2, "p2")
-    assert world.now.cancel_scopes == ("request/r1", "request/r2")
-    assert world.now.active_programs == ("p1", "p2")
+    both = world.now
+    assert both.cancel_scopes == ("request/r1", "request/r2")
+    assert both.active_programs == ("p1", "p2")
     world.tell(EndRequest(request_id="r1", artifact_ids=("a", "b")), 3, "p1")
-    assert world.now.cancel_scopes == ("request/r2",)
-    assert world.now.active_programs == ("p2",)
-    assert world.now.artifact_refs == ("a", "b")
-    assert world.now.last_active_at == at(3)
+    one = world.now
+    assert one.cancel_scopes == ("request/r2",)
+    assert one.active_programs == ("p2",)
+    assert one.artifact_refs == ("a", "b")
+    assert one.last_active_at == at(3)
 
 
 def test_prompts_are_remembered_oldest_first_and_bounded() -> None:
