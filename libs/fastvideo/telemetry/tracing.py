@@ -1,5 +1,6 @@
 """OpenTelemetry traces that cross gRPC, the event log and the bus as a W3C traceparent."""
 
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -11,7 +12,11 @@ from opentelemetry.context import Context
 from opentelemetry.exporter.otlp.proto.grpc.metric_exporter import OTLPMetricExporter
 from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.metrics import MeterProvider
-from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
+from opentelemetry.sdk.metrics.export import (
+    MetricExporter,
+    MetricReader,
+    PeriodicExportingMetricReader,
+)
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import SpanLimits, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter
@@ -31,6 +36,7 @@ BATCH_SPANS_MAX: Final = 512
 EXPORT_DELAY_MS: Final = 500
 EXPORT_MS_MAX: Final = 5_000
 METRICS_EVERY_MS: Final = 10_000
+SHUTDOWN_S_MAX: Final = 2.0
 TEXT_CHARACTERS_MAX: Final = 1_000
 
 _PROPAGATOR: Final = TraceContextTextMapPropagator()
@@ -42,15 +48,28 @@ class Telemetry:
 
     tracer_provider: TracerProvider
     meter_provider: MeterProvider
+    exporters: tuple[SpanExporter | MetricExporter, ...] = ()
 
     def flush(self, timeout_ms: int = EXPORT_MS_MAX) -> bool:
         """Send what has ended so far; False when it took longer than allowed."""
         return self.tracer_provider.force_flush(timeout_ms)
 
     def shutdown(self) -> None:
-        """Send what is left and stop the exporting threads."""
+        """Send what is left and stop the exporting threads, within SHUTDOWN_S_MAX and a bit.
+
+        A receiver that is away costs the spans that are left, never a slow stop.
+        """
+        give_up = threading.Timer(SHUTDOWN_S_MAX, self._close_exporters)
+        give_up.daemon = True
+        give_up.start()
         self.tracer_provider.shutdown()
         self.meter_provider.shutdown()
+        give_up.cancel()
+
+    def _close_exporters(self) -> None:
+        # A closed exporter ends its retries and refuses further batches at once.
+        for exporter in self.exporters:
+            exporter.shutdown()
 
 
 def configure(
@@ -86,32 +105,36 @@ def build(
         span_limits=SpanLimits(max_attribute_length=TEXT_CHARACTERS_MAX),
         shutdown_on_exit=False,
     )
-    readers = []
+    readers: list[MetricReader] = []
+    exporters: list[SpanExporter | MetricExporter] = []
     if otlp_endpoint is not None:
         insecure = not otlp_endpoint.startswith("https://")
-        exporter = exporter or OTLPSpanExporter(
-            endpoint=otlp_endpoint, insecure=insecure, timeout=EXPORT_MS_MAX / 1000
-        )
+        timeout_s = EXPORT_MS_MAX / 1000
+        exporter = exporter or OTLPSpanExporter(otlp_endpoint, insecure, timeout=timeout_s)
+        metric_exporter = OTLPMetricExporter(otlp_endpoint, insecure, timeout=timeout_s)
+        exporters.append(metric_exporter)
         readers.append(
             PeriodicExportingMetricReader(
-                OTLPMetricExporter(
-                    endpoint=otlp_endpoint, insecure=insecure, timeout=EXPORT_MS_MAX / 1000
-                ),
+                metric_exporter,
                 export_interval_millis=METRICS_EVERY_MS,
-            )
-        )
-    if exporter is not None:
-        tracer_provider.add_span_processor(
-            BatchSpanProcessor(
-                exporter,
-                max_queue_size=QUEUE_SPANS_MAX,
-                max_export_batch_size=BATCH_SPANS_MAX,
-                schedule_delay_millis=EXPORT_DELAY_MS,
                 export_timeout_millis=EXPORT_MS_MAX,
             )
         )
+    if exporter is not None:
+        exporters.append(exporter)
+        tracer_provider.add_span_processor(_batching(exporter))
     meter_provider = MeterProvider(readers, resource=resource, shutdown_on_exit=False)
-    return Telemetry(tracer_provider, meter_provider)
+    return Telemetry(tracer_provider, meter_provider, tuple(exporters))
+
+
+def _batching(exporter: SpanExporter) -> BatchSpanProcessor:
+    return BatchSpanProcessor(
+        exporter,
+        max_queue_size=QUEUE_SPANS_MAX,
+        max_export_batch_size=BATCH_SPANS_MAX,
+        schedule_delay_millis=EXPORT_DELAY_MS,
+        export_timeout_millis=EXPORT_MS_MAX,
+    )
 
 
 def current_traceparent() -> str:

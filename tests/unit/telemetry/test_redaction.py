@@ -1,0 +1,57 @@
+"""Secrets stay out of what is written down."""
+
+import pytest
+
+from fastvideo.telemetry.redaction import REDACTED, is_secret, redact, redact_text
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("postgresql://app:hunter2@db:5432/fv", f"postgresql://app:{REDACTED}@db:5432/fv"),
+        ("redis://:hunter2@cache:6379/0", f"redis://:{REDACTED}@cache:6379/0"),
+        ("nats://app:p@ss:word@bus:4222", f"nats://app:{REDACTED}@bus:4222"),
+        ("host=db password=hunter2 port=5432", f"host=db password={REDACTED} port=5432"),
+        ("GET /x?api_key=abc123&n=1", f"GET /x?api_key={REDACTED}&n=1"),
+        ("Authorization: Bearer abc.def-123", f"Authorization: Bearer {REDACTED}"),
+        ("http://db:5432/fv@home", "http://db:5432/fv@home"),
+        ("three tokens of text", "three tokens of text"),
+    ],
+)
+def test_secrets_inside_texts(text: str, expected: str) -> None:
+    assert redact_text(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "secret"),
+    [
+        ("password", True),
+        ("DSN", True),
+        ("Authorization", True),
+        ("x-api-key", True),
+        ("s3_secret_key", True),
+        ("token", True),
+        ("tokens", False),
+        ("request_id", False),
+        ("model_id", False),
+        ("idempotency_key", False),
+    ],
+)
+def test_names_of_secrets(name: str, secret: bool) -> None:
+    assert is_secret(name) is secret
+
+
+def test_nested_values_are_redacted_and_the_original_is_left_alone() -> None:
+    original = {"db": {"dsn": "x", "port": 1}, "urls": ["redis://u:pw@h"], "n": 3}
+    assert redact(original) == {
+        "db": {"dsn": REDACTED, "port": 1},
+        "urls": [f"redis://u:{REDACTED}@h"],
+        "n": 3,
+    }
+    assert original["db"] == {"dsn": "x", "port": 1}
+
+
+def test_a_value_that_holds_itself_ends() -> None:
+    loop: list[object] = []
+    loop.append(loop)
+    assert "deeper" in str(redact(loop))
