@@ -101,7 +101,7 @@ def _took(part: PartState) -> str:
 def print_status(console: Console, status: StackStatus) -> None:
     """A table of the parts, and below it what went wrong with those that are not ready."""
     if not status.running:
-        console.print(f"no stack is running in {status.data}", highlight=False)
+        console.print(f"no stack is running in {status.data}", highlight=False, soft_wrap=True)
         return
     table = Table(box=None, pad_edge=False)
     for column in ("part", "state", "pid", "restarts", "uptime", "memory", "address"):
@@ -125,11 +125,12 @@ def print_status(console: Console, status: StackStatus) -> None:
 
 def print_error(console: Console, error: FastVideoError) -> None:
     """The message, and for a part that failed its last lines and where its log is."""
-    console.print(f"[red]error:[/red] {escape(error.message)}", highlight=False)
+    # Soft: an address or a path is never broken apart by the width of the terminal.
+    console.print(f"[red]error:[/red] {escape(error.message)}", highlight=False, soft_wrap=True)
     for line in error.attributes.get("tail", "").splitlines():
-        console.print(Text(f"  {line}", style="dim"))
+        console.print(Text(f"  {line}", style="dim"), soft_wrap=True)
     if log := error.attributes.get("log"):
-        console.print(f"  log: {escape(log)}", highlight=False)
+        console.print(f"  log: {escape(log)}", highlight=False, soft_wrap=True)
 
 
 def _print_trouble(

@@ -34,12 +34,14 @@ def cap_log(path: Path, bytes_max: int = LOG_BYTES_MAX) -> None:
     os.truncate(path, 0)
 
 
-def tail(path: Path, lines: int) -> tuple[str, ...]:
-    """The last lines of a file, none when it does not exist."""
+def tail(path: Path, lines: int, since: int = 0) -> tuple[str, ...]:
+    """The last lines of a file, from the offset `since` on; none when it does not exist."""
     try:
         with path.open("rb") as file:
             size = file.seek(0, os.SEEK_END)
-            file.seek(max(0, size - _TAIL_BYTES_MAX))
+            # The file was emptied in the meantime: all of it is newer than the offset.
+            start = since if since <= size else 0
+            file.seek(max(start, size - _TAIL_BYTES_MAX))
             text = file.read().decode(errors="replace")
     except FileNotFoundError:
         return ()

@@ -1,6 +1,7 @@
 """One part of the stack, kept running: start, wait until ready, watch, start again."""
 
 import asyncio
+import os
 import signal
 import time
 from collections.abc import Callable, Sequence
@@ -20,7 +21,8 @@ class Pace:
     """How often to look and how long to wait, in seconds."""
 
     start_check_s: float = 0.03
-    watch_check_s: float = 2.0
+    watch_check_s: float = 5.0
+    recheck_s: float = 1.0
     check_timeout_s: float = 2.0
     restart_first_s: float = 0.1
     restart_max_s: float = 10.0
@@ -58,6 +60,7 @@ class Part:
         self._stack_start_s = stack_start_s
         self._pace = pace
         self._process: Process | None = None
+        self._log_start = 0
 
     async def run(self, needs: Sequence["Part"]) -> None:
         """Keep the part running until cancelled; a step that runs once returns when done.
@@ -110,6 +113,7 @@ class Part:
     def _spawn(self) -> Process:
         log = open_log(self._folder.log(self.spec.name))
         with open(log, "ab", buffering=0) as output:
+            self._log_start = output.seek(0, os.SEEK_END)
             self._process = Process.start(self.spec, output.fileno())
         self._set(
             phase=PartPhase.STARTING,
@@ -138,7 +142,8 @@ class Part:
     async def _watch(self, process: Process) -> None:
         failures = 0
         while not process.exited.done():
-            await asyncio.wait({process.exited}, timeout=self._pace.watch_check_s)
+            pause_s = self._pace.recheck_s if failures else self._pace.watch_check_s
+            await asyncio.wait({process.exited}, timeout=pause_s)
             reason = await self._check(process)
             failures = 0 if reason is None else failures + 1
             if reason is None and self.state.phase is PartPhase.UNREADY:
@@ -174,18 +179,23 @@ class Part:
             start_ticks=None,
             restarts=self.state.restarts + 1,
             last_exit=end,
-            last_lines=tail(self._folder.log(self.spec.name), _TAIL_LINES),
+            last_lines=self._last_lines(),
         )
 
     def _failure(self, why: str) -> PartFailed:
-        log = self._folder.log(self.spec.name)
-        lines = "\n".join(tail(log, _TAIL_LINES))
         self._set(phase=PartPhase.FAILED, reason=why)
         return PartFailed(
             f"{self.spec.name} did not start: {why}",
             subject=self.spec.name,
-            attributes={"log": str(log), "tail": lines},
+            attributes={
+                "log": str(self._folder.log(self.spec.name)),
+                "tail": "\n".join(self._last_lines()),
+            },
         )
+
+    def _last_lines(self) -> tuple[str, ...]:
+        """What the last process wrote at its end; nothing of those before it."""
+        return tail(self._folder.log(self.spec.name), _TAIL_LINES, self._log_start)
 
     def _set(self, **changes: Any) -> None:
         changed = replace(self.state, **changes)

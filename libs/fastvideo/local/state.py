@@ -97,10 +97,13 @@ def write_state(path: Path, state: StackState) -> None:
 
 
 def read_state(path: Path) -> StackState | None:
-    """The last written state; None when there is none."""
+    """The last written state; None when there is none that this version can read."""
     try:
         return from_json(path.read_text())
     except FileNotFoundError:
+        return None
+    except (ValueError, TypeError, KeyError):
+        # Another version wrote it. It is a report, not data: the next change replaces it.
         return None
 
 

@@ -59,6 +59,7 @@ class Supervisor:
 
     async def start(self) -> None:
         """Start everything and wait until all is ready. Raises PartFailed."""
+        self._publish()
         for name, part in self._parts.items():
             needs = [self._parts[need] for need in part.spec.needs]
             self._tasks[name] = asyncio.create_task(part.run(needs), name=name)
