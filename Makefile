@@ -72,13 +72,13 @@ clean: ## Remove what the commands above made
 $(STAMP): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed")'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet torch==2.13.0
-	$(BIN)/python -m pip install --quiet --editable '.[local,worker,dev]'
+	$(BIN)/python -m pip install -qq --upgrade pip
+	$(BIN)/python -m pip install -qq torch==2.13.0
+	$(BIN)/python -m pip install -qq --editable '.[local,worker,dev]'
 	@touch $@
 
 $(NO_TORCH_STAMP): pyproject.toml
 	test -x $(NO_TORCH)/bin/python || $(PYTHON) -m venv $(NO_TORCH)
-	$(NO_TORCH)/bin/python -m pip install --quiet --upgrade pip
-	$(NO_TORCH)/bin/python -m pip install --quiet --editable '.[local,test]'
+	$(NO_TORCH)/bin/python -m pip install -qq --upgrade pip
+	$(NO_TORCH)/bin/python -m pip install -qq --editable '.[local,test]'
 	@touch $@
