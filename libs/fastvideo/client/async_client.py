@@ -18,6 +18,7 @@ from fastvideo.api.sessions.v1 import sessions_pb2, sessions_pb2_grpc
 from fastvideo.artifacts.types import ArtifactRecord
 from fastvideo.client.calls import CallPolicy, call
 from fastvideo.client.downloads import Download, save
+from fastvideo.client.submission import submit_message
 from fastvideo.client.types import ModelSummary, Page
 from fastvideo.client.watch import ENDED, watch
 from fastvideo.errors import Cancelled, FastVideoError
@@ -27,7 +28,6 @@ from fastvideo.requests.types import (
     RequestState,
     RequestStatus,
     SamplingOverrides,
-    TextPart,
 )
 from fastvideo.rpc.channel import open_channel
 from fastvideo.scheduling.work import CancelScope, CancelScopeKind
@@ -89,21 +89,17 @@ class AsyncClient:
         A submit that is repeated with the same idempotency key answers with the first request.
         Without a key, each call of this method is a request of its own.
         """
-        inputs = [TextPart(role="prompt", text=prompt)]
-        if negative_prompt is not None:
-            inputs.append(TextPart(role="negative_prompt", text=negative_prompt))
-        request = gateway_pb2.SubmitRequestRequest(
-            idempotency_key=idempotency_key or uuid.uuid4().hex,
-            kind=request_pb2.REQUEST_KIND_GENERATION,
+        request = submit_message(
+            prompt=prompt,
+            negative_prompt=negative_prompt,
             model_id=model_id,
-            inputs=[request_pb2.InputPart(text=wire.to_proto(part)) for part in inputs],
-            sampling=wire.to_proto(sampling),
-            outputs=wire.to_proto(outputs),
+            sampling=sampling,
+            outputs=outputs,
             session_id=session_id,
             priority=priority,
+            deadline=deadline,
+            idempotency_key=idempotency_key or uuid.uuid4().hex,
         )
-        if deadline is not None:
-            request.deadline.FromDatetime(deadline)
         return _state((await self._call(self._gateway.SubmitRequest, request)).state)
 
     async def get(self, request_id: str) -> RequestState:

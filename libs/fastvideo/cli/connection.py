@@ -1,0 +1,39 @@
+"""Which gateway a command talks to."""
+
+from pathlib import Path
+
+from rich.console import Console
+
+from fastvideo.cli.config import CliConfig
+from fastvideo.cli.failures import tell
+from fastvideo.cli.options import parse_address
+from fastvideo.cli.stack_view import StartProgress
+from fastvideo.errors import Unavailable
+from fastvideo.local import ensure_running, find_running
+
+
+def find_gateway(config: CliConfig, gateway: str, data: Path | None) -> str:
+    """The given gateway, else the local stack's. Unavailable when none is named and none runs."""
+    if address := gateway or config.gateway:
+        return parse_address(address)
+    running = find_running(data)
+    if running is None:
+        raise Unavailable(
+            "no local stack is running; start one with `fastvideo up`, "
+            "or name a gateway with --gateway HOST:PORT",
+            reason="NO_STACK",
+        )
+    return running.gateway
+
+
+def find_or_start_gateway(config: CliConfig, gateway: str, data: Path | None) -> str:
+    """As `find_gateway`, but starts the embedded stack in the background when none runs."""
+    if gateway or config.gateway:
+        return find_gateway(config, gateway, data)
+    running = find_running(data)
+    if running is None:
+        tell("no local stack is running; starting one in the background ...")
+        with StartProgress(Console(stderr=True)) as progress:
+            running = ensure_running(data, progress)
+        tell(f"the stack is up, in {running.data}; `fastvideo down` stops it")
+    return running.gateway

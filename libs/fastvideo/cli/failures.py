@@ -1,0 +1,46 @@
+"""How a command ends when it does not end well: one line on standard error and an exit code."""
+
+import sys
+import traceback
+
+from fastvideo.errors import Cancelled, FastVideoError
+
+EXIT_FAILED = 1
+EXIT_INTERRUPTED = 130
+
+
+def report(error: BaseException, *, with_traceback: bool = False) -> int:
+    """Tell an error to the user and give the exit code.
+
+    A FastVideoError is told as it is. Anything else is a fault of the program: its kind is
+    told, and its stack only when asked for.
+    """
+    if isinstance(error, KeyboardInterrupt):
+        tell("interrupted")
+        return EXIT_INTERRUPTED
+    if isinstance(error, FastVideoError):
+        tell(f"error: {sentence(error)}")
+        return EXIT_INTERRUPTED if isinstance(error, Cancelled) else EXIT_FAILED
+    if isinstance(error, OSError):
+        tell(f"error: {error}")
+        return EXIT_FAILED
+    tell(f"error: {type(error).__name__}: {error} (set FASTVIDEO_TRACEBACK=1 to see where)")
+    if with_traceback:
+        traceback.print_exception(error)
+    return EXIT_FAILED
+
+
+def sentence(error: FastVideoError) -> str:
+    """The error in one line: what is wrong, with what, and what is allowed."""
+    parts = [" ".join(error.message.split())]
+    if error.subject and error.subject not in error.message:
+        parts.append(f"({error.subject})")
+    allowed = error.attributes.get("allowed", "")
+    if allowed and allowed not in error.message:
+        parts.append(f"[allowed: {allowed}]")
+    return " ".join(parts)
+
+
+def tell(line: str) -> None:
+    """One line on standard error."""
+    print(line, file=sys.stderr, flush=True)  # noqa: T201

@@ -1,0 +1,66 @@
+"""`fastvideo generate`: a prompt becomes files."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fastvideo.cli.options import AsJson, Gateway, parse_size
+from fastvideo.cli.stack import DataOption
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to an application."""
+    app.command("generate")(generate)
+
+
+def generate(
+    prompt: Annotated[str, typer.Argument(help="What to generate.")],
+    output: Annotated[
+        Path | None,
+        typer.Option("-o", "--output", help="The video file. [default: <request id>.mp4]"),
+    ] = None,
+    sheet: Annotated[
+        Path | None, typer.Option(help="Also write a contact sheet of the frames, PNG.")
+    ] = None,
+    latents: Annotated[
+        Path | None, typer.Option(help="Also write the final latents, safetensors.")
+    ] = None,
+    model: Annotated[str, typer.Option(metavar="ID", help="The model.")] = "moving-digits",
+    steps: Annotated[int | None, typer.Option(help="Denoising steps.")] = None,
+    guidance: Annotated[float | None, typer.Option(help="Guidance scale.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed. [default: a random one, told]")] = None,
+    frames: Annotated[int | None, typer.Option(help="Number of frames.")] = None,
+    size: Annotated[str | None, typer.Option(metavar="WxH", help="Pixels, such as 48x48.")] = None,
+    fps: Annotated[int | None, typer.Option(help="Frames per second of the file.")] = None,
+    negative: Annotated[str | None, typer.Option(help="What to avoid.")] = None,
+    session: Annotated[str, typer.Option(metavar="ID", help="The session it belongs to.")] = "",
+    gateway: Gateway = "",
+    data: DataOption = None,
+    as_json: AsJson = False,
+) -> None:
+    """Generate a video from a prompt; starts the embedded stack when no server is given or runs.
+
+    What is left out takes the model's default. With --json a video is written only with -o.
+    Ctrl-C cancels the request. Exit codes: 0 done, 1 refused or failed, 2 usage, 130 cancelled.
+    """
+    from fastvideo.cli.generation import Generation, run_generation
+
+    width, height = parse_size(size) if size is not None else (None, None)
+    asked = Generation(
+        prompt=prompt,
+        output=output,
+        sheet=sheet,
+        latents=latents,
+        model_id=model,
+        steps=steps,
+        guidance_scale=guidance,
+        seed=seed,
+        num_frames=frames,
+        width=width,
+        height=height,
+        fps=fps,
+        negative_prompt=negative,
+        session_id=session,
+    )
+    raise typer.Exit(run_generation(asked, gateway, data, as_json=as_json))

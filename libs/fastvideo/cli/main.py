@@ -1,0 +1,53 @@
+"""The entry point: all commands, and how they end.
+
+Modules that a command needs are imported when it runs, so that `fastvideo --help` is quick.
+"""
+
+import os
+import sys
+from importlib.metadata import version as installed_version
+
+import typer
+
+from fastvideo.cli import generate, models, requests, sessions, stack
+from fastvideo.cli.config import load_config
+from fastvideo.cli.failures import report
+
+EPILOG = (
+    "Exit codes: 0 done, 1 refused or failed, 2 wrong usage, 130 interrupted or cancelled. "
+    "Results go to standard output, progress and errors to standard error."
+)
+
+
+def build() -> typer.Typer:
+    """The application with all its commands."""
+    app = typer.Typer(
+        name="fastvideo",
+        help="Video generation: prompts in, files out, through real services.",
+        epilog=EPILOG,
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+        add_completion=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    generate.register(app)
+    requests.register(app)
+    models.register(app)
+    sessions.register(app)
+    stack.register(app)
+    app.command("version")(version)
+    return app
+
+
+def version() -> None:
+    """Print the version."""
+    typer.echo(installed_version("fastvideo-v2"))
+
+
+def main() -> None:
+    """Run the command line and exit with its code."""
+    try:
+        build()(standalone_mode=True)
+    except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - told in one line, see report
+        code = report(error, with_traceback=load_config(os.environ).with_traceback)
+        sys.exit(code)

@@ -1,0 +1,127 @@
+"""Progress on standard error: a bar on a terminal, lines elsewhere."""
+
+import sys
+from types import TracebackType
+from typing import Protocol, Self
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+from fastvideo.cli.failures import tell
+from fastvideo.events.types import Event
+from fastvideo.requests.events import (
+    RequestAccepted,
+    RequestCancelRequested,
+    RequestProgressed,
+    RequestQueued,
+    RequestStarted,
+)
+
+# Lines come at most this often, in parts of the whole.
+LINE_EVERY = 0.1
+
+
+class ProgressView(Protocol):
+    """Shows what a request's events say; a context that restores the terminal."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None: ...
+
+    def show(self, event: Event) -> None:
+        """Take up one event."""
+        ...
+
+
+def progress_view() -> ProgressView:
+    """The view that suits standard error."""
+    return BarView() if sys.stderr.isatty() else LineView()
+
+
+def describe(event: Event) -> str:
+    """What an event means for progress; empty when it means nothing."""
+    payload = event.payload
+    match payload:
+        case RequestAccepted():
+            return f"{payload.spec.request_id} accepted"
+        case RequestQueued():
+            place = f"place {payload.position}" if payload.position else "waiting"
+            return f"queued, {place}" + (f": {payload.reason}" if payload.reason else "")
+        case RequestStarted():
+            return "started" if payload.attempt <= 1 else f"started, attempt {payload.attempt}"
+        case RequestProgressed() if payload.steps:
+            return f"{payload.node_id} {payload.step}/{payload.steps}"
+        case RequestProgressed():
+            return payload.node_id
+        case RequestCancelRequested():
+            return "cancelling"
+        case _:
+            return ""
+
+
+class BarView:
+    """A bar that moves in place and is gone at the end."""
+
+    def __init__(self) -> None:
+        self._progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            TextColumn("{task.percentage:>3.0f} %"),
+            TimeElapsedColumn(),
+            console=Console(stderr=True),
+            transient=True,
+        )
+        self._task = self._progress.add_task("submitting", total=1.0)
+
+    def __enter__(self) -> Self:
+        self._progress.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._progress.stop()
+
+    def show(self, event: Event) -> None:
+        """Move the bar."""
+        if text := describe(event):
+            self._progress.update(self._task, description=text)
+        if isinstance(event.payload, RequestProgressed):
+            self._progress.update(self._task, completed=event.payload.fraction)
+
+
+class LineView:
+    """A line for each change of phase, and one for each tenth of the way."""
+
+    def __init__(self) -> None:
+        self._told = 0.0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        return
+
+    def show(self, event: Event) -> None:
+        """Write a line when there is something new."""
+        text = describe(event)
+        if isinstance(event.payload, RequestProgressed):
+            if event.payload.fraction < self._told + LINE_EVERY and event.payload.fraction < 1:
+                return
+            self._told = event.payload.fraction
+            text = f"{event.payload.fraction:4.0%} {text}"
+        if text:
+            tell(text)

@@ -1,0 +1,81 @@
+"""`fastvideo request`: get, list, cancel and watch."""
+
+import os
+from typing import Annotated
+
+import typer
+
+from fastvideo.cli.options import AsJson, Gateway
+from fastvideo.cli.stack import DataOption
+
+RequestId = Annotated[str, typer.Argument(metavar="ID", help="The request's id.")]
+
+
+def register(parent: typer.Typer) -> None:
+    """Add the commands to an application."""
+    app = typer.Typer(
+        help="Requests: where they stand, what happened to them.", no_args_is_help=True
+    )
+    app.command("get")(get)
+    app.command("list")(list_requests)
+    app.command("cancel")(cancel)
+    app.command("watch")(watch)
+    parent.add_typer(app, name="request")
+
+
+def get(
+    request_id: RequestId, gateway: Gateway = "", data: DataOption = None, as_json: AsJson = False
+) -> None:
+    """Show a request."""
+    from fastvideo.cli.inspection import show_request
+
+    show_request(_address(gateway, data), request_id, as_json=as_json)
+
+
+def list_requests(
+    status: Annotated[
+        str, typer.Option(help="accepted, queued, running, completed, failed or cancelled.")
+    ] = "",
+    session: Annotated[str, typer.Option(metavar="ID", help="Only those of a session.")] = "",
+    limit: Annotated[int, typer.Option(min=1, help="At most so many.")] = 20,
+    gateway: Gateway = "",
+    data: DataOption = None,
+    as_json: AsJson = False,
+) -> None:
+    """List requests, newest first; with --json as one array."""
+    from fastvideo.cli.inspection import list_requests as show
+
+    show(_address(gateway, data), status, session, limit, as_json=as_json)
+
+
+def cancel(
+    request_id: RequestId,
+    reason: Annotated[str, typer.Option(help="Why; kept in the log.")] = "",
+    gateway: Gateway = "",
+    data: DataOption = None,
+    as_json: AsJson = False,
+) -> None:
+    """Cancel a request at its next boundary, and wait until it has ended."""
+    from fastvideo.cli.inspection import cancel_request
+
+    cancel_request(_address(gateway, data), request_id, reason, as_json=as_json)
+
+
+def watch(
+    request_id: RequestId,
+    after: Annotated[int, typer.Option(min=0, help="Only events after this number.")] = 0,
+    gateway: Gateway = "",
+    data: DataOption = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show a request's events until it ends; with --json one object a line."""
+    from fastvideo.cli.inspection import watch_request
+
+    watch_request(_address(gateway, data), request_id, after, as_json=as_json)
+
+
+def _address(gateway: str, data: DataOption) -> str:
+    from fastvideo.cli.config import load_config
+    from fastvideo.cli.connection import find_gateway
+
+    return find_gateway(load_config(os.environ), gateway, data)

@@ -1,0 +1,70 @@
+"""A submit as a message; what the wire cannot carry is refused before it is sent."""
+
+import dataclasses
+from datetime import datetime
+from typing import Any
+
+from fastvideo.api.common.v1 import request_pb2
+from fastvideo.api.gateway.v1 import gateway_pb2
+from fastvideo.errors import InvalidField
+from fastvideo.requests.types import OutputSpec, SamplingOverrides
+
+
+def submit_message(
+    *,
+    prompt: str,
+    negative_prompt: str | None,
+    model_id: str,
+    sampling: SamplingOverrides,
+    outputs: OutputSpec,
+    session_id: str,
+    priority: int,
+    deadline: datetime | None,
+    idempotency_key: str,
+) -> gateway_pb2.SubmitRequestRequest:
+    """The message. Raises InvalidField for text that is not Unicode and numbers out of range."""
+    inputs = [_text_part("prompt", prompt)]
+    if negative_prompt is not None:
+        inputs.append(_text_part("negative_prompt", negative_prompt))
+    request = gateway_pb2.SubmitRequestRequest(
+        idempotency_key=idempotency_key,
+        kind=request_pb2.REQUEST_KIND_GENERATION,
+        inputs=inputs,
+        outputs=request_pb2.OutputSpec(
+            video=outputs.video, sheet=outputs.sheet, latents=outputs.latents
+        ),
+    )
+    _set(request, "model_id", model_id, "model_id")
+    _set(request, "session_id", session_id, "session_id")
+    _set(request, "priority", priority, "priority")
+    for field in dataclasses.fields(sampling):
+        value = getattr(sampling, field.name)
+        if value is not None:
+            _set(request.sampling, field.name, value, f"sampling.{field.name}")
+    if deadline is not None:
+        request.deadline.FromDatetime(deadline)
+    return request
+
+
+def _text_part(role: str, text: str) -> request_pb2.InputPart:
+    part = request_pb2.TextPart(role=role)
+    _set(part, "text", text, role)
+    return request_pb2.InputPart(text=part)
+
+
+def _set(message: Any, name: str, value: Any, subject: str) -> None:
+    try:
+        setattr(message, name, value)
+    except (TypeError, ValueError) as error:
+        raise InvalidField(subject, value, _allowed(message, name)) from error
+
+
+def _allowed(message: Any, name: str) -> str:
+    """What the field's type on the wire can hold, in words."""
+    field = message.DESCRIPTOR.fields_by_name[name]
+    return {
+        field.TYPE_STRING: "Unicode text",
+        field.TYPE_INT32: "a whole number of 32 bits",
+        field.TYPE_INT64: "a whole number of 64 bits",
+        field.TYPE_DOUBLE: "a number",
+    }[field.type]
