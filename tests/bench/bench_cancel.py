@@ -1,6 +1,7 @@
 """P8: from the cancel call to compute stopped."""
 
 import asyncio
+import itertools
 import statistics
 import time
 
@@ -56,5 +57,5 @@ async def _measure(gateway: str) -> tuple[list[float], list[float]]:
                         called = time.perf_counter()
                         await client.cancel(submitted.spec.request_id)
             stops.append(time.perf_counter() - called)
-            steps += [b - a for a, b in zip(times[2:], times[3:], strict=False)]
+            steps += [b - a for a, b in itertools.pairwise(times[2:])]
     return steps, stops

@@ -10,6 +10,7 @@ from fastvideo.local import StackAddresses
 
 IDS = ("P11", "P12")
 IDLE_SECONDS = 20.0
+SERVICES = ("worker", "gateway", "scheduler", "artifacts", "sessions")
 
 
 def measure() -> list[Measurement]:
