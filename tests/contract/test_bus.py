@@ -1,0 +1,172 @@
+"""What every bus does."""
+
+import asyncio
+import secrets
+import time
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+
+import pytest
+
+from fastvideo.bus import Bus, BusConsumer, BusMessage, Delivery
+from fastvideo.bus.memory import MemoryBus
+from fastvideo.bus.nats import NatsBus, NatsBusConfig
+from fastvideo.bus.port import subject_matches
+
+
+@dataclass(frozen=True)
+class World:
+    bus: Bus
+    # Root of this test's subjects.
+    root: str
+
+    def message(
+        self, subject: str = "0.ThingHappened", message_id: str | None = None
+    ) -> BusMessage:
+        return BusMessage(
+            f"{self.root}.{subject}",
+            subject.encode(),
+            message_id or secrets.token_hex(4),
+            {"Fastvideo-Event-Id": "evt_1"},
+        )
+
+    async def consumer(self, subject: str = ">", ack_wait_s: float = 30.0) -> BusConsumer:
+        return await self.bus.consumer(
+            f"{self.root}-consumer", f"{self.root}.{subject}", ack_wait_s=ack_wait_s
+        )
+
+
+@pytest.fixture(params=["memory", "nats"])
+async def world(request: pytest.FixtureRequest) -> AsyncIterator[World]:
+    root = f"test{secrets.token_hex(4)}"
+    if request.param == "memory":
+        yield World(MemoryBus(), root)
+        return
+    url = request.getfixturevalue("nats_url")
+    bus = NatsBus.open(NatsBusConfig(url, stream=root.upper(), subjects=f"{root}.>"))
+    await bus.wait_connected(10.0)
+    assert await bus.last_message_id(f"{root}.>") is None
+    yield World(bus, root)
+    await bus.close()
+
+
+async def fetch_all(consumer: BusConsumer, count: int) -> list[Delivery]:
+    deadline = time.monotonic() + 10.0
+    found: list[Delivery] = []
+    while len(found) < count and time.monotonic() < deadline:
+        found.extend(await consumer.fetch(10, 0.5))
+    return found
+
+
+def ids(deliveries: Sequence[Delivery]) -> list[str]:
+    return [delivery.message.message_id for delivery in deliveries]
+
+
+async def test_messages_come_in_order_with_all_they_carry(world: World) -> None:
+    sent = [world.message(f"{i % 3}.ThingHappened") for i in range(25)]
+    for message in sent:
+        await world.bus.publish(message)
+    got = await fetch_all(await world.consumer(), len(sent))
+    assert ids(got) == [message.message_id for message in sent]
+    assert [d.message.subject for d in got] == [m.subject for m in sent]
+    assert [d.message.data for d in got] == [m.data for m in sent]
+    assert got[0].message.headers["Fastvideo-Event-Id"] == "evt_1"
+    assert {d.times for d in got} == {1}
+
+
+async def test_publishing_a_message_again_adds_nothing(world: World) -> None:
+    message = world.message()
+    for _ in range(5):
+        await world.bus.publish(message)
+    consumer = await world.consumer()
+    assert ids(await fetch_all(consumer, 1)) == [message.message_id]
+    assert not await consumer.fetch(10, 0.1)
+
+
+async def test_messages_published_together_keep_their_order(world: World) -> None:
+    sent = [world.message() for _ in range(100)]
+    await asyncio.gather(*map(world.bus.publish, sent))
+    got = await fetch_all(await world.consumer(), len(sent))
+    assert ids(got) == [message.message_id for message in sent]
+
+
+async def test_a_consumer_keeps_its_place(world: World) -> None:
+    sent = [world.message() for _ in range(4)]
+    for message in sent:
+        await world.bus.publish(message)
+    first = await (await world.consumer()).fetch(2, 1.0)
+    for delivery in first:
+        await delivery.ack()
+    rest = await fetch_all(await world.consumer(), 2)
+    assert ids([*first, *rest]) == [message.message_id for message in sent]
+
+
+async def test_a_message_without_ack_comes_again(world: World) -> None:
+    await world.bus.publish(world.message())
+    consumer = await world.consumer(ack_wait_s=0.3)
+    first = await fetch_all(consumer, 1)
+    second = await fetch_all(consumer, 1)
+    assert ids(first) == ids(second)
+    assert [first[0].times, second[0].times] == [1, 2]
+    await second[0].ack()
+    assert not await consumer.fetch(10, 0.6)
+
+
+async def test_a_refused_message_comes_again(world: World) -> None:
+    await world.bus.publish(world.message())
+    consumer = await world.consumer()
+    (first,) = await fetch_all(consumer, 1)
+    await first.nak(0.05)
+    (second,) = await fetch_all(consumer, 1)
+    assert second.times == 2
+    await second.ack()
+
+
+async def test_a_consumer_gets_what_matches_its_subject(world: World) -> None:
+    sent = [world.message(f"{i % 2}.ThingHappened") for i in range(6)]
+    for message in sent:
+        await world.bus.publish(message)
+    got = await fetch_all(await world.consumer("1.>"), 3)
+    assert ids(got) == [message.message_id for message in sent[1::2]]
+
+
+async def test_the_last_message_of_a_subject_is_known(world: World) -> None:
+    assert await world.bus.last_message_id(f"{world.root}.0.>") is None
+    sent = [world.message(f"{i % 2}.Thing{i}") for i in range(6)]
+    for message in sent:
+        await world.bus.publish(message)
+    assert await world.bus.last_message_id(f"{world.root}.0.>") == sent[4].message_id
+    assert await world.bus.last_message_id(f"{world.root}.1.>") == sent[5].message_id
+    assert await world.bus.last_message_id(f"{world.root}.2.>") is None
+
+
+async def test_a_hint_reaches_whoever_listens(world: World) -> None:
+    heard: list[str] = []
+    arrived = asyncio.Event()
+
+    def on_hint(subject: str) -> None:
+        heard.append(subject)
+        arrived.set()
+
+    await world.bus.hint("hints.before")
+    await world.bus.listen(f"hints-{world.root}.*", on_hint)
+    await world.bus.hint(f"hints-{world.root}.7")
+    await asyncio.wait_for(arrived.wait(), 5.0)
+    assert heard == [f"hints-{world.root}.7"]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "subject", "expected"),
+    [
+        ("a.b", "a.b", True),
+        ("a.b", "a.c", False),
+        ("a.*", "a.b", True),
+        ("a.*", "a.b.c", False),
+        ("a.>", "a.b.c", True),
+        ("a.>", "a", False),
+        ("a.*.c", "a.b.c", True),
+        ("a", "a.b", False),
+    ],
+)
+def test_patterns(pattern: str, subject: str, expected: bool) -> None:
+    assert subject_matches(pattern, subject) is expected
