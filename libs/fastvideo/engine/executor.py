@@ -1,0 +1,374 @@
+"""Prepares loops and runs batches of their units, one step at a time."""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+import torch
+
+from fastvideo.clock import Clock
+from fastvideo.engine.failures import error_detail
+from fastvideo.engine.footprint import resident_bytes
+from fastvideo.engine.live import Claim, LiveLoop, LoopTable
+from fastvideo.engine.plans import check_batch, check_command, check_plan
+from fastvideo.engine.residents import Residents
+from fastvideo.engine.values import ValueStore
+from fastvideo.errors import (
+    Cancelled,
+    ContractViolation,
+    FastVideoError,
+    InvalidField,
+)
+from fastvideo.loops.contract import (
+    FeatureCache,
+    LoopOutput,
+    PlanContext,
+    StepContext,
+)
+from fastvideo.memory.pools import MemoryPools, MemoryTag
+from fastvideo.scheduling.commands import ExecuteBatch, PrepareLoop, ReleaseLoops
+from fastvideo.scheduling.events import BatchExecuted, LoopFailed, LoopPrepared
+from fastvideo.scheduling.work import (
+    CancelScope,
+    CancelScopeKind,
+    LoopRef,
+    LoopResult,
+    StepResult,
+    WorkPlan,
+)
+from fastvideo.telemetry.logging import get_logger
+
+_LOG: Final = get_logger(__name__)
+
+
+class CacheSource(Protocol):
+    """The caches of a worker, as the executor needs them."""
+
+    def open(self, context: StepContext) -> FeatureCache:
+        """The feature cache of one batch; it writes its look-ups into the context."""
+        ...
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of all entries."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExecutorLimits:
+    """The most that an executor holds or runs at once."""
+
+    loops: int = 256
+    units_per_plan: int = 64
+    units_per_batch: int = 64
+    values_per_request: int = 64
+
+
+class Executor:
+    """Owns the live loops and the values between nodes.
+
+    Its methods are synchronous. Compute units are executed from one thread; units off the
+    step path may run from others at the same time, since a loop is in one batch at a time.
+    """
+
+    def __init__(
+        self,
+        *,
+        worker_id: str,
+        pools: MemoryPools,
+        residents: Residents,
+        caches: CacheSource,
+        clock: Clock,
+        limits: ExecutorLimits | None = None,
+    ) -> None:
+        self._worker_id = worker_id
+        self._pools = pools
+        self._residents = residents
+        self._caches = caches
+        self._clock = clock
+        self._limits = limits or ExecutorLimits()
+        self.values = ValueStore(pools, self._limits.values_per_request)
+        self._loops = LoopTable(self._limits.loops, self._on_freed)
+
+    @property
+    def loops(self) -> int:
+        """How many loops live now."""
+        return len(self._loops)
+
+    def prepare(self, command: PrepareLoop) -> LoopPrepared | LoopFailed:
+        """Make a loop's state and plan its first unit."""
+        started = self._clock.monotonic_s()
+        try:
+            with torch.no_grad():
+                plan = self._prepare(command)
+        except Exception as error:  # noqa: BLE001 - whatever a model raises is this loop's alone
+            self._log_failure(error, command.loop)
+            return LoopFailed(
+                worker_id=self._worker_id, loop=command.loop, error=error_detail(error)
+            )
+        seconds = self._clock.monotonic_s() - started
+        return LoopPrepared(worker_id=self._worker_id, plan=plan, seconds=seconds)
+
+    def execute(self, command: ExecuteBatch) -> BatchExecuted:
+        """Run the units in one forward and move each one's loop on.
+
+        A unit that fails carries its error in its own result and harms no other. Raises
+        ContractViolation for units that may not share a batch, InvalidField and
+        ResourceExhausted for a command that no worker can carry out.
+        """
+        started = self._clock.monotonic_s()
+        check_command(command, self._limits.units_per_batch)
+        claims = self._loops.claim(command.unit_ids)
+        ended: list[LiveLoop] = []
+        context = StepContext()
+        try:
+            units = [claim.unit for claim in claims if claim.unit is not None]
+            if units:
+                check_batch(command, units)
+            with torch.no_grad():
+                results = self._run(claims, context, ended)
+        finally:
+            self._loops.finish((claim.loop for claim in claims if claim.loop is not None), ended)
+            for claim in claims:
+                self._pools.release(_unit_owner(claim.unit_id))
+        return BatchExecuted(
+            worker_id=self._worker_id,
+            batch_id=command.batch_id,
+            kind=command.kind,
+            results=tuple(results),
+            predicted_seconds=command.predicted_seconds,
+            measured_seconds=self._clock.monotonic_s() - started,
+            forwards=context.forwards,
+        )
+
+    def release(self, command: ReleaseLoops) -> tuple[LoopRef, ...]:
+        """Free every loop and value of a request's attempt; running ones at their boundary."""
+        scope = (command.request_id, command.attempt)
+        self._loops.close(scope)
+        gone = self._loops.release(lambda loop: (loop.ref.request_id, loop.ref.attempt) == scope)
+        self.values.release(scope)
+        return gone
+
+    def cancel(self, scope: CancelScope) -> tuple[LoopRef, ...]:
+        """Free the loops that a scope names; running ones go at their boundary.
+
+        Raises InvalidField for a scope that a worker does not know.
+        """
+        if scope.kind is CancelScopeKind.LOOP:
+            return self._loops.release(
+                lambda loop: f"{loop.ref.request_id}/{loop.ref.node_id}" == scope.target_id
+            )
+        if scope.kind is CancelScopeKind.REQUEST:
+            gone = self._loops.release(lambda loop: loop.ref.request_id == scope.target_id)
+            requests = {scope.target_id}
+        elif scope.kind is CancelScopeKind.SESSION:
+            gone = self._loops.release(lambda loop: loop.session_id == scope.target_id)
+            requests = {ref.request_id for ref in gone}
+        else:
+            raise InvalidField("scope.kind", str(scope.kind), "request, loop or session")
+        for value_scope in self.values.scopes():
+            if value_scope[0] in requests:
+                self.values.release(value_scope)
+        return gone
+
+    def release_all(self) -> tuple[LoopRef, ...]:
+        """Free every loop and value; running ones at their boundary."""
+        gone = self._loops.release(lambda loop: True)
+        for scope in self.values.scopes():
+            self.values.release(scope)
+        return gone
+
+    def release_model(self, model_instance_id: str) -> tuple[LoopRef, ...]:
+        """Free every loop of a model; running ones at their boundary."""
+        return self._loops.release(lambda loop: loop.model_instance_id == model_instance_id)
+
+    def wait_gone(self, refs: Sequence[LoopRef], timeout_s: float) -> bool:
+        """Whether these loops were all freed within the time."""
+        return self._loops.wait_gone(refs, timeout_s)
+
+    def _prepare(self, command: PrepareLoop) -> WorkPlan:
+        self._loops.check_room(command.loop)
+        kernel, instance = self._residents.kernel(command.model_instance_id, command.loop_id)
+        scope = (command.loop.request_id, command.loop.attempt)
+        inputs = self.values.bind(scope, command.inputs)
+        state = kernel.init_state(command.loop, command.request, inputs, instance)
+        context = PlanContext(
+            model_instance_id=command.model_instance_id,
+            program_id=command.request.program_id,
+            session_id=command.request.session_id,
+        )
+        plan = kernel.plan_step(state, context)
+        if plan is None:
+            raise ContractViolation(
+                "a fresh loop plans nothing", subject=f"{scope[0]}/{command.loop.node_id}"
+            )
+        check_plan(plan, state, self._limits.units_per_plan)
+        loop = LiveLoop(
+            ref=command.loop,
+            loop_id=command.loop_id,
+            model_instance_id=command.model_instance_id,
+            session_id=command.request.session_id,
+            state=state,
+            plan_context=context,
+            inputs=inputs,
+        )
+        self._count_state(loop, state)
+        try:
+            self._loops.add(loop, plan)
+        except FastVideoError:
+            self._pools.release(loop.owner)
+            raise
+        return plan
+
+    def _run(
+        self, claims: Sequence[Claim], context: StepContext, ended: list[LiveLoop]
+    ) -> list[StepResult]:
+        """One result a claim, in order."""
+        outputs: dict[str, Any] = {}
+        runnable = []
+        for claim in claims:
+            try:
+                runnable.append(self._admit(claim))
+            except FastVideoError as error:
+                outputs[claim.unit_id] = error
+        if runnable:
+            context.cache = self._caches.open(context)
+            outputs |= self._run_step(runnable, context)
+            self._pools.resize(MemoryTag.CACHES, "entries", self._caches.size_bytes)
+        last = {claim.ref: claim.unit_id for claim in claims}
+        results = []
+        for claim in claims:
+            try:
+                result = self._advance(
+                    claim, outputs[claim.unit_id], claim.unit_id == last[claim.ref], context, ended
+                )
+            except Exception as error:  # noqa: BLE001 - one unit's failure stays its own
+                self._log_failure(error, claim.ref, claim.unit_id)
+                result = self._failed(claim, error)
+                if claim.loop is not None:
+                    ended.append(claim.loop)
+            results.append(result)
+        return results
+
+    def _admit(self, claim: Claim) -> Claim:
+        """Take the memory that the unit declares. Raises what forbids it to run."""
+        if claim.error is not None:
+            raise claim.error
+        assert claim.unit is not None
+        resources = claim.unit.resources
+        for tag, size in resources.memory_bytes.items():
+            self._pools.resize(MemoryTag(tag), _unit_owner(claim.unit_id), size)
+        if resources.staging_bytes:
+            self._pools.resize(
+                MemoryTag.STAGING, _unit_owner(claim.unit_id), resources.staging_bytes
+            )
+        return claim
+
+    def _run_step(self, runnable: Sequence[Claim], context: StepContext) -> dict[str, Any]:
+        """Output or exception by unit id."""
+        batch = [
+            (claim.loop.state, claim.unit)
+            for claim in runnable
+            if claim.loop is not None and claim.unit is not None
+        ]
+        unit = batch[0][1]
+        try:
+            kernel, instance = self._residents.kernel(unit.model_instance_id, unit.loop_id)
+            outputs = kernel.run_step(batch, instance, context)
+            if len(outputs) != len(batch):
+                raise ContractViolation(f"{len(outputs)} outputs of {len(batch)} units")
+        except Exception as error:  # noqa: BLE001 - it is sorted out unit by unit
+            if len(batch) == 1:
+                return {unit.unit_id: error}
+            # Alone each gives the bits that it gives in a batch, so only the guilty one fails.
+            alone: dict[str, Any] = {}
+            for claim in runnable:
+                alone |= self._run_step([claim], context)
+            return alone
+        return {unit.unit_id: output for (_, unit), output in zip(batch, outputs, strict=True)}
+
+    def _advance(
+        self, claim: Claim, output: Any, last: bool, context: StepContext, ended: list[LiveLoop]
+    ) -> StepResult:
+        """The unit's result, its loop moved on; `last` of its loop in this batch plans anew."""
+        if isinstance(output, Exception):
+            raise output
+        loop, unit = claim.loop, claim.unit
+        assert loop is not None
+        assert unit is not None
+        if loop.released:
+            raise Cancelled(f"the loop of {unit.unit_id} was released", reason="LOOP_RELEASED")
+        kernel, instance = self._residents.kernel(loop.model_instance_id, loop.loop_id)
+        state = kernel.advance(loop.state, unit, output)
+        if state.version != loop.state.version + 1:
+            raise ContractViolation(
+                f"the state went from version {loop.state.version} to {state.version}",
+                subject=unit.unit_id,
+            )
+        self._count_state(loop, state)
+        loop.state = state
+        plan, result = None, None
+        if last:
+            plan = kernel.plan_step(state, loop.plan_context)
+            if plan is not None:
+                check_plan(plan, state, self._limits.units_per_plan)
+                self._loops.replan(loop, plan.units)
+            else:
+                result = self._end(loop, kernel.finalize(state, instance))
+                ended.append(loop)
+        return StepResult(
+            unit_id=unit.unit_id,
+            loop=loop.ref,
+            state_version=state.version,
+            state_digest=hashlib.sha256(kernel.state_bytes(state)).hexdigest(),
+            cache_lookups=tuple(context.lookups.get(unit.unit_id, ())),
+            next_plan=plan,
+            loop_result=result,
+        )
+
+    def _end(self, loop: LiveLoop, output: LoopOutput) -> LoopResult:
+        scope = (loop.ref.request_id, loop.ref.attempt)
+        for name, value in output.values.items():
+            self.values.put(scope, f"{loop.ref.node_id}.{name}", value)
+        return LoopResult(
+            loop=loop.ref,
+            value_names=tuple(output.values),
+            artifact_ids=output.artifact_ids,
+            digests=output.digests,
+            scores=output.scores,
+        )
+
+    def _failed(self, claim: Claim, error: Exception) -> StepResult:
+        return StepResult(
+            unit_id=claim.unit_id,
+            loop=claim.ref,
+            state_version=claim.loop.state.version if claim.loop is not None else 0,
+            error=error_detail(error),
+        )
+
+    def _count_state(self, loop: LiveLoop, state: Any) -> None:
+        size = resident_bytes(state, excluding=loop.inputs)
+        self._pools.resize(MemoryTag.ACTIVATIONS, loop.owner, size)
+
+    def _on_freed(self, loop: LiveLoop) -> None:
+        self._pools.release(loop.owner)
+        if loop.released:
+            # It may have ended while its request was released: then nobody wants its values.
+            scope = (loop.ref.request_id, loop.ref.attempt)
+            self.values.release_node(scope, loop.ref.node_id)
+
+    def _log_failure(self, error: Exception, ref: LoopRef, unit_id: str = "") -> None:
+        """An unforeseen exception goes to the log with its stack; a typed one is an answer."""
+        if not isinstance(error, FastVideoError):
+            _LOG.error(
+                "unit failed" if unit_id else "loop not prepared",
+                exc_info=error,
+                unit_id=unit_id,
+                request_id=ref.request_id,
+                node_id=ref.node_id,
+            )
+
+
+def _unit_owner(unit_id: str) -> str:
+    return f"unit:{unit_id}"

@@ -1,0 +1,123 @@
+"""The files that a request's outputs become: which are wanted, and their bytes."""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import torch
+
+from fastvideo.artifacts.types import ArtifactKind, MediaInfo
+from fastvideo.errors import ContractViolation, InvalidField
+from fastvideo.media.sheet import contact_sheet
+from fastvideo.media.tensors import encode_tensors
+from fastvideo.media.video import Frames, encode_mp4
+from fastvideo.requests.types import OutputSpec, RequestSpec
+
+Encode = Callable[[Any, RequestSpec], tuple[bytes, MediaInfo | None]]
+
+
+@dataclass(frozen=True, slots=True)
+class OutputFile:
+    """One kind of file: what it is called, and the value that it is made of."""
+
+    output: str
+    value: str
+    kind: ArtifactKind
+    name: str
+    content_type: str
+    encode: Encode
+
+
+def wanted_files(outputs: OutputSpec, values: Mapping[str, Any]) -> tuple[OutputFile, ...]:
+    """The files that a node must write from the values that it was given.
+
+    Latents are written when they are asked for or when they are all there is; features and
+    scores always are, since only programs that hand them out bind them. Raises InvalidField
+    for an output whose value is absent, and when nothing is left to write.
+    """
+    wanted = []
+    for file in _FILES:
+        asked = bool(getattr(outputs, file.output, False))
+        implied = file.output in ("features", "scores") or (
+            file.output == "latents" and set(values) == {"latents"}
+        )
+        if asked and file.value not in values:
+            raise InvalidField(
+                f"outputs.{file.output}", True, f"what can be made of {sorted(values)}"
+            )
+        if asked or (implied and file.value in values):
+            wanted.append(file)
+    if not wanted:
+        raise InvalidField("outputs", outputs, f"one that can be made of {sorted(values)}")
+    return tuple(wanted)
+
+
+def file_of(output: str) -> OutputFile:
+    """The kind of file of an output's name."""
+    for file in _FILES:
+        if file.output == output:
+            return file
+    raise ContractViolation(f"no file is made of output {output!r}", subject=output)
+
+
+def _video(value: Any, request: RequestSpec) -> tuple[bytes, MediaInfo | None]:
+    frames = _frames(value)
+    fps = request.sampling.fps
+    count, height, width, _ = frames.shape
+    media = MediaInfo(
+        container="mp4", codec="h264", width=width, height=height, fps=float(fps), frames=count
+    )
+    return encode_mp4(frames, fps), media
+
+
+def _sheet(value: Any, request: RequestSpec) -> tuple[bytes, MediaInfo | None]:
+    return contact_sheet(_frames(value)), None
+
+
+def _latents(value: Any, request: RequestSpec) -> tuple[bytes, MediaInfo | None]:
+    sampling = request.sampling
+    about = {
+        "model_id": request.model_id,
+        "seed": str(sampling.seed),
+        "steps": str(sampling.steps),
+        "guidance_scale": repr(sampling.guidance_scale),
+    }
+    return encode_tensors({"latents": value.to(torch.float32)}, about), None
+
+
+def _features(value: Any, request: RequestSpec) -> tuple[bytes, MediaInfo | None]:
+    return encode_tensors({"text_features": value}, {"model_id": request.model_id}), None
+
+
+def _scores(value: Any, request: RequestSpec) -> tuple[bytes, MediaInfo | None]:
+    if isinstance(value, Mapping):
+        plain: Any = {name: float(figure) for name, figure in value.items()}
+    else:
+        plain = {"scores": value.tolist()}
+    return json.dumps(plain, sort_keys=True).encode(), None
+
+
+def _frames(value: Any) -> Frames:
+    array: Frames = value.numpy() if isinstance(value, torch.Tensor) else np.asarray(value)
+    return array
+
+
+_TENSORS: Final = "application/octet-stream"
+_FILES: Final = (
+    OutputFile("video", "frames", ArtifactKind.VIDEO, "video.mp4", "video/mp4", _video),
+    OutputFile("sheet", "frames", ArtifactKind.IMAGE, "sheet.png", "image/png", _sheet),
+    OutputFile(
+        "latents", "latents", ArtifactKind.LATENT, "latents.safetensors", _TENSORS, _latents
+    ),
+    OutputFile(
+        "features",
+        "text_features",
+        ArtifactKind.LATENT,
+        "features.safetensors",
+        _TENSORS,
+        _features,
+    ),
+    OutputFile("scores", "scores", ArtifactKind.SCORE, "scores.json", "application/json", _scores),
+)

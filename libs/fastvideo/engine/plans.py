@@ -1,0 +1,72 @@
+"""What a plan and a batch must be before anything runs; each breach is named."""
+
+from collections.abc import Sequence
+
+from fastvideo.errors import ContractViolation, InvalidField, ResourceExhausted
+from fastvideo.loops.contract import StateBase
+from fastvideo.memory.pools import MemoryTag
+from fastvideo.scheduling.commands import ExecuteBatch
+from fastvideo.scheduling.work import WorkPlan, WorkUnit
+
+
+def check_plan(plan: WorkPlan, state: StateBase, units_max: int) -> None:
+    """Raise ContractViolation unless the plan is for this state and its units are sound."""
+    subject = f"{state.loop.request_id}/{state.loop.node_id}"
+    if plan.loop != state.loop or plan.state_version != state.version:
+        raise ContractViolation("the plan is for another loop or version", subject=subject)
+    if not 0 < len(plan.units) <= units_max:
+        raise ContractViolation(
+            f"the plan has {len(plan.units)} units; allowed: 1 to {units_max}", subject=subject
+        )
+    if len({unit.unit_id for unit in plan.units}) < len(plan.units):
+        raise ContractViolation("two units of the plan have one id", subject=subject)
+    for unit in plan.units:
+        if unit.loop != state.loop:
+            raise ContractViolation(f"{unit.unit_id} is of another loop", subject=subject)
+        unknown = set(unit.resources.memory_bytes) - set(MemoryTag)
+        if unknown:
+            raise ContractViolation(
+                f"{unit.unit_id} declares unknown memory pools {sorted(unknown)}", subject=subject
+            )
+
+
+def check_command(command: ExecuteBatch, units_max: int) -> None:
+    """Raise a typed error unless the command is one that a worker can carry out."""
+    if command.window > 1:
+        raise InvalidField("window", command.window, "0 or 1: one step a batch")
+    if not command.unit_ids:
+        raise InvalidField("unit_ids", [], "one unit or more")
+    if len(command.unit_ids) > units_max:
+        raise ResourceExhausted(
+            f"a batch of {len(command.unit_ids)} units; the most is {units_max}",
+            subject="batch_units",
+            attributes={"batch_units_max": str(units_max)},
+        )
+    if len(set(command.unit_ids)) < len(command.unit_ids):
+        raise ContractViolation("a batch names a unit twice", subject=command.batch_id)
+
+
+def check_batch(command: ExecuteBatch, units: Sequence[WorkUnit]) -> None:
+    """Raise ContractViolation unless the units may share one forward."""
+    first = units[0]
+    for unit in units:
+        if unit.kind is not command.kind:
+            raise ContractViolation(
+                f"{unit.unit_id} is of kind {unit.kind}, the batch is {command.kind}",
+                subject=command.batch_id,
+            )
+        if (unit.batch_key, unit.model_instance_id, unit.loop_id) != (
+            first.batch_key,
+            first.model_instance_id,
+            first.loop_id,
+        ):
+            raise ContractViolation(
+                f"{unit.unit_id} and {first.unit_id} may not share a batch",
+                reason="BATCH_KEYS_DIFFER",
+                subject=command.batch_id,
+            )
+        if 0 < unit.max_batch < len(units):
+            raise ContractViolation(
+                f"{unit.unit_id} shares a batch of at most {unit.max_batch}, not {len(units)}",
+                subject=command.batch_id,
+            )

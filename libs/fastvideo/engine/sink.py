@@ -1,0 +1,99 @@
+"""Where artifacts go: a port, and the adapter that keeps them in this process."""
+
+import hashlib
+import threading
+from dataclasses import dataclass
+from typing import Protocol
+
+from fastvideo.artifacts.types import ArtifactKind, ArtifactRecord, MediaInfo, Producer
+from fastvideo.clock import Clock
+from fastvideo.errors import AlreadyExists, NotFound
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewArtifact:
+    """What is known of an artifact before its bytes are stored."""
+
+    artifact_id: str
+    kind: ArtifactKind
+    name: str
+    content_type: str
+    producer: Producer
+    media: MediaInfo | None = None
+    parents: tuple[str, ...] = ()
+    tenant_id: str = ""
+
+
+class ArtifactSink(Protocol):
+    """Stores artifacts; putting the same one again gives the record that is there."""
+
+    def put(self, artifact: NewArtifact, data: bytes) -> ArtifactRecord:
+        """Store an artifact; blocks until it is durable.
+
+        Raises Unavailable when the store did not answer in time, AlreadyExists when other
+        bytes are stored under its id.
+        """
+        ...
+
+
+class ArtifactSource(Protocol):
+    """Gives the bytes of stored artifacts, such as latents that a request names."""
+
+    def get(self, artifact_id: str) -> bytes:
+        """The bytes; blocks. Raises NotFound and Unavailable."""
+        ...
+
+
+class LocalArtifacts:
+    """Artifacts in this process's memory, until they are taken; safe from any thread."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._stored: dict[str, tuple[ArtifactRecord, bytes]] = {}
+        self._lock = threading.Lock()
+
+    def put(self, artifact: NewArtifact, data: bytes) -> ArtifactRecord:
+        digest = hashlib.sha256(data).hexdigest()
+        now = self._clock.now()
+        record = ArtifactRecord(
+            artifact_id=artifact.artifact_id,
+            kind=artifact.kind,
+            name=artifact.name,
+            content_type=artifact.content_type,
+            digest=digest,
+            size_bytes=len(data),
+            producer=artifact.producer,
+            media=artifact.media,
+            parents=artifact.parents,
+            created_at=now,
+            completed_at=now,
+            tenant_id=artifact.tenant_id,
+        )
+        with self._lock:
+            known, _ = self._stored.setdefault(artifact.artifact_id, (record, data))
+        if known.digest != digest:
+            raise AlreadyExists(
+                f"artifact {artifact.artifact_id} holds other bytes", subject=artifact.artifact_id
+            )
+        return known
+
+    def get(self, artifact_id: str) -> bytes:
+        """The bytes of an artifact. Raises NotFound."""
+        with self._lock:
+            if artifact_id not in self._stored:
+                raise NotFound(f"no artifact {artifact_id}", subject=artifact_id)
+            return self._stored[artifact_id][1]
+
+    def take(self, artifact_id: str) -> tuple[ArtifactRecord, bytes]:
+        """The artifact, which is no longer kept after that. Raises NotFound."""
+        with self._lock:
+            if artifact_id not in self._stored:
+                raise NotFound(f"no artifact {artifact_id}", subject=artifact_id)
+            return self._stored.pop(artifact_id)
+
+    def discard(self, request_id: str) -> None:
+        """Let go of everything that a request made."""
+        with self._lock:
+            for artifact_id, (record, _) in list(self._stored.items()):
+                if record.producer.request_id == request_id:
+                    del self._stored[artifact_id]
