@@ -1,0 +1,127 @@
+"""SchedulerCore: inputs in, decisions out; no IO, no clock, no randomness.
+
+The same inputs with the same times give the same decisions, in the service, in the in-process
+engine, in a simulation and in a replay. See the README of this folder for how to drive it.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from fastvideo.deployment.card import CostModel
+from fastvideo.scheduling.decider import Decider
+from fastvideo.scheduling.events import Decision
+from fastvideo.scheduling.evolve import evolve
+from fastvideo.scheduling.inputs import SchedulerInput
+from fastvideo.scheduling.observe import observe
+from fastvideo.scheduling.policy import SchedulingPolicy
+from fastvideo.scheduling.request_scheduler import ModelCatalog
+from fastvideo.scheduling.state import new_state
+from fastvideo.scheduling.work import LoopRef
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerView:
+    """What the core says of a worker."""
+
+    worker_id: str
+    address: str
+    models: tuple[str, ...]
+    loops: int
+    batches_in_flight: int
+
+
+class SchedulerCore:
+    """The scheduler of one shard. Not thread-safe: one caller at a time.
+
+    `epoch` is the lease's; it makes batch ids unique over all leaders.
+    """
+
+    def __init__(
+        self, catalog: ModelCatalog, *, policy: SchedulingPolicy | None = None, epoch: int = 0
+    ) -> None:
+        self._state = new_state(catalog, policy or SchedulingPolicy(), epoch)
+        self._decider = Decider(self._state)
+
+    def decide(self, event: SchedulerInput, now: datetime) -> tuple[Decision, ...]:
+        """Take in an input and decide all that follows; the decisions are taken in already.
+
+        Raises nothing for bad input: a request that cannot run is decided to fail, and a
+        report that is late, doubled or from nobody is dropped.
+        """
+        observe(self._state, event, now)
+        made = []
+        for decision in self._decider.decisions(now):
+            evolve(self._state, decision, now)
+            made.append(decision)
+        return tuple(made)
+
+    def replay(self, event: SchedulerInput, decisions: Iterable[Decision], now: datetime) -> None:
+        """Take in an input and the decisions that were made of it, without choosing again."""
+        observe(self._state, event, now)
+        for decision in decisions:
+            evolve(self._state, decision, now)
+        self._state.touched_requests.clear()
+        self._state.touched_models.clear()
+        self._state.touched_workers.clear()
+
+    # -- what drivers ask ----------------------------------------------------------------
+
+    def loop_inputs(self, loop: LoopRef) -> Mapping[str, str]:
+        """The inputs of an assigned loop: value name to "node.output"."""
+        request = self._state.requests.get(loop.request_id)
+        if request is None or request.graph is None:
+            return {}
+        return request.graph.inputs[loop.node_id]
+
+    def next_deadline(self) -> datetime | None:
+        """When a Tick is due at the latest, if one is."""
+        for moment, request_id in self._state.deadlines:
+            if self._state.requests[request_id].ending is None:
+                return datetime.fromtimestamp(moment, UTC)
+        return None
+
+    def is_live(self, request_id: str) -> bool:
+        """Whether the request is known and has not ended."""
+        return request_id in self._state.requests
+
+    @property
+    def live_requests(self) -> int:
+        """Requests that have not ended."""
+        return len(self._state.requests)
+
+    @property
+    def queued_requests(self) -> int:
+        """Requests that wait for a place on a worker."""
+        return sum(len(line) for lines in self._state.waiting.values() for line in lines.values())
+
+    @property
+    def reserved(self) -> Mapping[str, float]:
+        """Resource name to what is reserved now over all workers; all zero when idle."""
+        total: dict[str, float] = {}
+        for worker in self._state.workers.values():
+            for resource in worker.ledger.budget:
+                total.setdefault(resource, 0.0)
+            for resource, amount in worker.ledger.reserved.items():
+                total[resource] = total.get(resource, 0.0) + amount
+        return total
+
+    @property
+    def workers(self) -> tuple[WorkerView, ...]:
+        """The attached workers."""
+        state = self._state
+        return tuple(
+            WorkerView(
+                worker_id=worker.worker_id,
+                address=worker.attached.address,
+                models=tuple(instance.model_id for instance in worker.attached.instances),
+                loops=sum(len(state.requests[id_].loops) for id_ in worker.residents),
+                batches_in_flight=len(worker.flights),
+            )
+            for worker in state.workers.values()
+        )
+
+    @property
+    def cost_model(self) -> CostModel:
+        """Predicted device-seconds, as the deployment card exports them."""
+        return self._state.costs.export()

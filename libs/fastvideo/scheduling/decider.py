@@ -1,0 +1,267 @@
+"""The choices: what follows from the state, one decision at a time.
+
+Each generator reads the state and yields a decision; whoever drives it evolves the state by
+that decision before asking for the next. Nothing here changes what the state says; only the
+agenda of touched requests, workers and models is worked off.
+"""
+
+from collections.abc import Iterator
+from datetime import datetime
+
+from fastvideo.errors import FastVideoError
+from fastvideo.requests.types import ErrorDetail
+from fastvideo.scheduling.admission import COMPUTE, IO
+from fastvideo.scheduling.batch_scheduler import BatchScheduler, ReadyUnits
+from fastvideo.scheduling.events import (
+    AssignLoop,
+    CancelRequest,
+    CompleteRequest,
+    Decision,
+    DeferLoop,
+    DispatchBatch,
+    FailRequest,
+    QueueRequest,
+    ReleaseRequest,
+    ReportProgress,
+    RestartRequest,
+    StartRequest,
+)
+from fastvideo.scheduling.loop_scheduler import LoopPhase
+from fastvideo.scheduling.observe import error_detail
+from fastvideo.scheduling.placement import Placement
+from fastvideo.scheduling.request_scheduler import ProgramGraph
+from fastvideo.scheduling.state import LiveRequest, SchedulerState, Worker
+from fastvideo.scheduling.transfer import TransferScheduler
+from fastvideo.scheduling.work import WorkUnit
+
+WORKER_LOST = "WORKER_LOST"
+
+
+class Decider:
+    """Works off what the last input touched."""
+
+    def __init__(self, state: SchedulerState) -> None:
+        self._state = state
+        self._batches = BatchScheduler(state.policy)
+        self._transfers = TransferScheduler()
+
+    def decisions(self, now: datetime) -> Iterator[Decision]:
+        """All that is to be decided now: requests, then places, then batches."""
+        state = self._state
+        while state.touched_requests or state.touched_models or state.touched_workers:
+            while state.touched_requests:
+                request = state.requests.get(_pop(state.touched_requests))
+                if request is not None:
+                    yield from self._advance(request, now)
+            yield from self._place(now)
+            while state.touched_workers:
+                worker = state.workers.get(_pop(state.touched_workers))
+                if worker is not None:
+                    yield from self._dispatch(worker, worker.compute, COMPUTE, now)
+                    yield from self._dispatch(worker, worker.io, IO, now)
+        for request_id in list(state.untold):
+            request = state.requests[request_id]
+            reason = state.placement.place(request.spec)
+            if not isinstance(reason, Placement):
+                position = state.position(request)
+                yield QueueRequest(request_id=request_id, position=position, reason=reason)
+
+    # -- one request ---------------------------------------------------------------------
+
+    def _advance(self, request: LiveRequest, now: datetime) -> Iterator[Decision]:
+        if request.ending is not None:
+            yield from self._end(request, now)
+        elif request.lost_reason:
+            yield from self._recover(request, now)
+        elif request.worker_id and request.graph is not None:
+            ended = all(
+                node_id in request.loops and request.loops[node_id].phase is LoopPhase.ENDED
+                for node_id in request.graph.nodes
+            )
+            if ended:
+                yield from self._complete(request, now)
+            else:
+                yield from self._report(request, request.graph)
+                yield from self._assign(
+                    request,
+                    request.graph,
+                    Placement(request.worker_id, request.model_instance_id),
+                    now,
+                )
+
+    def _complete(self, request: LiveRequest, now: datetime) -> Iterator[Decision]:
+        if request.progress < 1.0:
+            yield _progress(request, 1.0)
+        yield self._release(request)
+        yield CompleteRequest(
+            request_id=request.request_id,
+            artifact_ids=tuple(request.artifact_ids),
+            latents_digest=request.digests.get("latents", ""),
+            scores=request.scores,
+            metrics=request.metrics(now),
+        )
+
+    def _end(self, request: LiveRequest, now: datetime) -> Iterator[Decision]:
+        """Cancel or fail, unless something of it runs or must run to the next boundary."""
+        ending = request.ending
+        if ending is None or request.in_flight or self._runs_on(request):
+            return
+        if ending.error is not None:
+            yield from self._fail(request, ending.error, now)
+            return
+        boundary = request.lost_boundary or self._state.loop_rules.boundary(request.loops)
+        if request.worker_id:
+            yield self._release(request)
+        yield CancelRequest(
+            request_id=request.request_id,
+            reason=ending.reason,
+            boundary=boundary,
+            artifact_ids=tuple(request.artifact_ids),
+            metrics=request.metrics(now),
+        )
+
+    def _fail(self, request: LiveRequest, error: ErrorDetail, now: datetime) -> Iterator[Decision]:
+        if request.worker_id:
+            yield self._release(request)
+        yield FailRequest(request_id=request.request_id, error=error, metrics=request.metrics(now))
+
+    def _runs_on(self, request: LiveRequest) -> bool:
+        worker = self._state.workers.get(request.worker_id)
+        if worker is None:
+            return False
+        return any(
+            unit.unit_id in worker.queue(unit).units
+            for run in request.loops.values()
+            for unit in run.waiting.values()
+        )
+
+    def _recover(self, request: LiveRequest, now: datetime) -> Iterator[Decision]:
+        """After the loss of its worker: again elsewhere, or failed after too many tries."""
+        attempts_max = self._state.policy.attempts_max
+        if request.losses < attempts_max:
+            yield RestartRequest(
+                request_id=request.request_id,
+                attempt=request.attempt + 1,
+                reason=request.lost_reason,
+            )
+            return
+        error = ErrorDetail(
+            reason=WORKER_LOST,
+            message=f"tried {request.losses} times; {request.lost_reason}",
+            subject=request.request_id,
+            attributes={"attempts": str(request.attempt)},
+        )
+        yield from self._fail(request, error, now)
+
+    def _report(self, request: LiveRequest, graph: ProgramGraph) -> Iterator[Decision]:
+        fraction = min(1.0, self._state.loop_rules.fraction(graph, request.loops))
+        node_id, step, steps = request.reached
+        least = 0.0 if step == steps else self._state.policy.progress_step_min
+        # Progress never falls, so a request that began again is silent until it has caught up.
+        if fraction > request.progress and fraction - request.progress >= least and node_id:
+            yield _progress(request, fraction)
+
+    def _assign(
+        self, request: LiveRequest, graph: ProgramGraph, placement: Placement, now: datetime
+    ) -> Iterator[Decision]:
+        """Begin the loops whose inputs are there."""
+        holders = dict.fromkeys(request.loops, placement.worker_id)
+        for node_id in self._state.loop_rules.preparable(graph, request.loops):
+            try:
+                self._transfers.plan(placement.worker_id, graph.inputs[node_id], holders)
+            except FastVideoError as error:
+                if not request.in_flight:
+                    yield from self._fail(request, error_detail(error), now)
+                return
+            yield AssignLoop(
+                loop=request.ref(node_id),
+                loop_id=graph.nodes[node_id].loop_id,
+                worker_id=placement.worker_id,
+                model_instance_id=placement.model_instance_id,
+            )
+
+    def _release(self, request: LiveRequest) -> ReleaseRequest:
+        return ReleaseRequest(
+            request_id=request.request_id,
+            attempt=request.attempt,
+            worker_id=request.worker_id,
+        )
+
+    # -- places --------------------------------------------------------------------------
+
+    def _place(self, now: datetime) -> Iterator[Decision]:
+        """Give free places to who is next, the first in rank of all the lines that may move."""
+        state = self._state
+        models = tuple(state.touched_models)
+        state.touched_models.clear()
+        stuck: set[str] = set()
+        while True:
+            heads = [head for head in state.heads(models) if head.request_id not in stuck]
+            if not heads:
+                return
+            request = state.requests[min(heads).request_id]
+            placement = state.placement.place(request.spec)
+            if isinstance(placement, Placement) and request.graph is not None:
+                yield from self._assign(request, request.graph, placement, now)
+            else:
+                # Whoever stands behind it in its line waits for the same.
+                stuck.add(request.request_id)
+
+    # -- batches -------------------------------------------------------------------------
+
+    def _dispatch(
+        self, worker: Worker, ready: ReadyUnits, slot: str, now: datetime
+    ) -> Iterator[Decision]:
+        """Fill a worker's free slots."""
+        while ready.units and worker.ledger.free(slot) > 0:
+            batch = self._batches.form(ready, worker.ledger, now)
+            for unit, reason in batch.deferred:
+                yield from self._defer(worker, ready, unit, reason)
+            if not batch.units:
+                return
+            for request_id in dict.fromkeys(unit.loop.request_id for unit in batch.units):
+                request = self._state.requests[request_id]
+                if not request.running:
+                    yield StartRequest(request_id=request_id, attempt=request.attempt)
+            yield self._batch(worker, batch.units)
+
+    def _batch(self, worker: Worker, units: tuple[WorkUnit, ...]) -> DispatchBatch:
+        state = self._state
+        model_id = state.requests[units[0].loop.request_id].spec.model_id
+        return DispatchBatch(
+            batch_id=f"{state.epoch}-{state.batches + 1}",
+            worker_id=worker.worker_id,
+            kind=units[0].kind,
+            unit_ids=tuple(unit.unit_id for unit in units),
+            loops=tuple(unit.loop for unit in units),
+            predicted_seconds=state.costs.predict_batch(model_id, units),
+            window=1,
+        )
+
+    def _defer(
+        self, worker: Worker, ready: ReadyUnits, unit: WorkUnit, reason: str
+    ) -> Iterator[Decision]:
+        """Say once why a unit does not run; a request that has not begun is queued by it."""
+        resource = reason.partition(":")[0]
+        if worker.deferred.get(unit.loop, "").startswith(resource):
+            return
+        first = unit.loop not in worker.deferred
+        yield DeferLoop(loop=unit.loop, reason=reason)
+        request = self._state.requests[unit.loop.request_id]
+        if first and not request.running:
+            position = list(ready.units).index(unit.unit_id) + 1
+            yield QueueRequest(request_id=request.request_id, position=position, reason=reason)
+
+
+def _progress(request: LiveRequest, fraction: float) -> ReportProgress:
+    node_id, step, steps = request.reached
+    return ReportProgress(
+        request_id=request.request_id, fraction=fraction, node_id=node_id, step=step, steps=steps
+    )
+
+
+def _pop(agenda: dict[str, None]) -> str:
+    """The oldest entry, taken out."""
+    first = next(iter(agenda))
+    del agenda[first]
+    return first

@@ -1,0 +1,111 @@
+"""What decisions become: commands for workers, events for requests."""
+
+from collections.abc import Mapping
+
+from fastvideo.requests.events import (
+    RequestCancelled,
+    RequestCompleted,
+    RequestFailed,
+    RequestProgressed,
+    RequestQueued,
+    RequestStarted,
+)
+from fastvideo.requests.types import RequestSpec
+from fastvideo.scheduling.commands import ExecuteBatch, PrepareLoop, ReleaseLoops
+from fastvideo.scheduling.events import (
+    AssignLoop,
+    CancelRequest,
+    CompleteRequest,
+    Decision,
+    DispatchBatch,
+    FailRequest,
+    QueueRequest,
+    ReleaseRequest,
+    ReportProgress,
+    StartRequest,
+)
+
+WorkerCommand = PrepareLoop | ExecuteBatch | ReleaseLoops
+"""What goes to a worker."""
+
+RequestEvent = (
+    RequestQueued
+    | RequestStarted
+    | RequestProgressed
+    | RequestCancelled
+    | RequestFailed
+    | RequestCompleted
+)
+"""What a request's stream says of a decision."""
+
+TERMINAL = (CancelRequest, CompleteRequest, FailRequest)
+"""Decisions that end a request."""
+
+
+def prepare_loop(
+    decision: AssignLoop, spec: RequestSpec, inputs: Mapping[str, str], traceparent: str = ""
+) -> PrepareLoop:
+    """The command of an AssignLoop; `inputs` are `SchedulerCore.loop_inputs`."""
+    return PrepareLoop(
+        loop=decision.loop,
+        loop_id=decision.loop_id,
+        model_instance_id=decision.model_instance_id,
+        request=spec,
+        inputs=inputs,
+        traceparent=traceparent,
+    )
+
+
+def execute_batch(decision: DispatchBatch, traceparent: str = "") -> ExecuteBatch:
+    """The command of a DispatchBatch."""
+    return ExecuteBatch(
+        batch_id=decision.batch_id,
+        kind=decision.kind,
+        unit_ids=decision.unit_ids,
+        predicted_seconds=decision.predicted_seconds,
+        window=decision.window,
+        traceparent=traceparent,
+    )
+
+
+def release_loops(decision: ReleaseRequest) -> ReleaseLoops:
+    """The command of a ReleaseRequest."""
+    return ReleaseLoops(request_id=decision.request_id, attempt=decision.attempt)
+
+
+def request_event(decision: Decision) -> tuple[str, RequestEvent] | None:
+    """The request's id and the event of its stream, for a decision that a user can see."""
+    match decision:
+        case QueueRequest():
+            return decision.request_id, RequestQueued(
+                position=decision.position, reason=decision.reason
+            )
+        case StartRequest():
+            return decision.request_id, RequestStarted(attempt=decision.attempt)
+        case ReportProgress():
+            return decision.request_id, RequestProgressed(
+                fraction=decision.fraction,
+                node_id=decision.node_id,
+                step=decision.step,
+                steps=decision.steps,
+            )
+        case CancelRequest():
+            return decision.request_id, RequestCancelled(
+                reason=decision.reason,
+                boundary=decision.boundary,
+                artifact_ids=decision.artifact_ids,
+                metrics=decision.metrics,
+            )
+        case FailRequest():
+            return decision.request_id, RequestFailed(
+                error=decision.error, metrics=decision.metrics
+            )
+        case CompleteRequest():
+            return decision.request_id, RequestCompleted(
+                artifact_ids=decision.artifact_ids,
+                latents_digest=decision.latents_digest,
+                scores=decision.scores,
+                metrics=decision.metrics,
+            )
+        case _:
+            return None

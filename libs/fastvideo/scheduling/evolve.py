@@ -1,0 +1,145 @@
+"""How decisions change the state."""
+
+from bisect import bisect_left
+from datetime import datetime
+
+from fastvideo.scheduling.admission import RESIDENT, batch_amounts
+from fastvideo.scheduling.cost import request_phase, request_shape
+from fastvideo.scheduling.events import (
+    AssignLoop,
+    CancelRequest,
+    CompleteRequest,
+    Decision,
+    DeferLoop,
+    DispatchBatch,
+    FailRequest,
+    QueueRequest,
+    ReleaseRequest,
+    ReportProgress,
+    RestartRequest,
+    StartRequest,
+)
+from fastvideo.scheduling.loop_scheduler import LoopRun
+from fastvideo.scheduling.state import Flight, LiveRequest, SchedulerState
+
+
+def evolve(state: SchedulerState, decision: Decision, now: datetime) -> None:
+    """Take in one decision, made at `now`."""
+    match decision:
+        case QueueRequest():
+            state.requests[decision.request_id].queued_reason = decision.reason
+            state.untold.pop(decision.request_id, None)
+        case AssignLoop():
+            _assign(state, decision)
+        case StartRequest():
+            _start(state, decision, now)
+        case DispatchBatch():
+            _dispatch(state, decision)
+        case DeferLoop():
+            request = state.requests[decision.loop.request_id]
+            state.workers[request.worker_id].deferred[decision.loop] = decision.reason
+        case ReportProgress():
+            state.requests[decision.request_id].progress = decision.fraction
+        case ReleaseRequest():
+            _release(state, decision)
+        case RestartRequest():
+            _restart(state, decision)
+        case CompleteRequest():
+            request = state.requests[decision.request_id]
+            _learn_request(state, request)
+            _forget(state, request)
+        case CancelRequest() | FailRequest():
+            _forget(state, state.requests[decision.request_id])
+
+
+def _assign(state: SchedulerState, decision: AssignLoop) -> None:
+    request = state.requests[decision.loop.request_id]
+    if not request.worker_id:
+        worker = state.workers[decision.worker_id]
+        worker.ledger.reserve({RESIDENT: 1})
+        worker.residents[request.request_id] = None
+        request.load_seconds = state.costs.predict(
+            request.spec.model_id, request_phase(request.spec), request_shape(request.spec)
+        )
+        state.placement.occupy(decision.worker_id, request.load_seconds)
+        state.dequeue(request)
+        request.worker_id = decision.worker_id
+        request.model_instance_id = decision.model_instance_id
+    request.loops[decision.loop.node_id] = LoopRun(decision.loop, decision.loop_id)
+
+
+def _start(state: SchedulerState, decision: StartRequest, now: datetime) -> None:
+    request = state.requests[decision.request_id]
+    request.running = True
+    request.started_at = request.started_at or now
+    worker = state.workers[request.worker_id]
+    for run in request.loops.values():
+        for unit in run.waiting.values():
+            worker.queue(unit).promote_unit(unit.unit_id)
+
+
+def _dispatch(state: SchedulerState, decision: DispatchBatch) -> None:
+    worker = state.workers[decision.worker_id]
+    units = []
+    for unit_id, ref in zip(decision.unit_ids, decision.loops, strict=True):
+        run = state.requests[ref.request_id].loops[ref.node_id]
+        unit = run.waiting.pop(unit_id)
+        run.in_flight[unit_id] = unit
+        worker.queue(unit).remove(unit_id)
+        worker.deferred.pop(ref, None)
+        units.append(unit)
+    amounts = batch_amounts(units)
+    worker.ledger.reserve(amounts)
+    model_id = state.requests[decision.loops[0].request_id].spec.model_id
+    worker.flights[decision.batch_id] = Flight(model_id, tuple(units), amounts)
+    state.batches += 1
+
+
+def _release(state: SchedulerState, decision: ReleaseRequest) -> None:
+    request = state.requests[decision.request_id]
+    worker = state.workers[decision.worker_id]
+    for run in request.loops.values():
+        for unit in run.waiting.values():
+            worker.queue(unit).remove(unit.unit_id)
+        worker.deferred.pop(run.ref, None)
+    del worker.residents[request.request_id]
+    worker.ledger.release({RESIDENT: 1})
+    state.placement.vacate(worker.worker_id, request.load_seconds)
+    request.worker_id = request.model_instance_id = ""
+    for model_id in state.placement.models(worker.worker_id):
+        state.touched_models[model_id] = None
+    state.touched_workers[worker.worker_id] = None
+
+
+def _restart(state: SchedulerState, decision: RestartRequest) -> None:
+    request = state.requests[decision.request_id]
+    request.attempt = decision.attempt
+    request.lost_reason = ""
+    # It has waited once; it does not go behind those that came while it ran.
+    request.rank = request.rank._replace(thrown_back=0)
+    state.enqueue(request)
+
+
+def _learn_request(state: SchedulerState, request: LiveRequest) -> None:
+    if request.device_seconds > 0 and request.losses == 0:
+        spec = request.spec
+        state.costs.measure(
+            spec.model_id, request_phase(spec), request_shape(spec), 1, request.device_seconds
+        )
+
+
+def _forget(state: SchedulerState, request: LiveRequest) -> None:
+    """Drop an ended request from every index."""
+    del state.requests[request.request_id]
+    state.dequeue(request)
+    spec = request.spec
+    session = state.sessions.get(spec.session_id)
+    if session is not None:
+        session.pop(spec.request_id, None)
+        if not session:
+            del state.sessions[spec.session_id]
+    if spec.deadline is not None:
+        entry = (spec.deadline.timestamp(), spec.request_id)
+        index = bisect_left(state.deadlines, entry)
+        if index < len(state.deadlines) and state.deadlines[index] == entry:
+            del state.deadlines[index]

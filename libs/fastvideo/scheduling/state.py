@@ -1,0 +1,224 @@
+"""What the core knows: live requests, workers, and indexes that make each step cheap.
+
+Only `observe` (for inputs) and `evolve` (for decisions) change it.
+"""
+
+from bisect import bisect_left, insort
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from datetime import datetime
+from math import inf
+from typing import NamedTuple
+
+from fastvideo.requests.types import ErrorDetail, RequestMetrics, RequestSpec
+from fastvideo.scheduling.admission import AdmissionController, Ledger
+from fastvideo.scheduling.batch_scheduler import Rank, ReadyUnits
+from fastvideo.scheduling.cost import CostEstimator
+from fastvideo.scheduling.events import WorkerAttached
+from fastvideo.scheduling.loop_scheduler import LoopRun, LoopScheduler
+from fastvideo.scheduling.placement import PlacementScheduler
+from fastvideo.scheduling.policy import SchedulingPolicy
+from fastvideo.scheduling.request_scheduler import ModelCatalog, ProgramGraph, RequestScheduler
+from fastvideo.scheduling.work import LoopRef, WorkUnit
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How a request shall end at its next boundary: failed with an error, or cancelled."""
+
+    reason: str = ""
+    error: ErrorDetail | None = None
+
+
+@dataclass(slots=True)
+class LiveRequest:
+    """A request that has not ended."""
+
+    spec: RequestSpec
+    graph: ProgramGraph | None
+    accepted_at: datetime
+    rank: Rank
+    attempt: int = 1
+    # Workers that were lost under it, while this core lived.
+    losses: int = 0
+    worker_id: str = ""
+    model_instance_id: str = ""
+    # Predicted device-seconds, as placement counts them.
+    load_seconds: float = 0.0
+    loops: dict[str, LoopRun] = field(default_factory=dict)
+    # When the first unit of any try began, and whether this try has begun.
+    started_at: datetime | None = None
+    running: bool = False
+    ending: Ending | None = None
+    # Why its worker's loss threw it back, and from where; empty when none did.
+    lost_reason: str = ""
+    lost_boundary: str = ""
+    # Node, step and steps of the unit that ended last.
+    reached: tuple[str, int, int] = ("", 0, 0)
+    progress: float = 0.0
+    units: int = 0
+    device_seconds: float = 0.0
+    artifact_ids: dict[str, None] = field(default_factory=dict)
+    digests: dict[str, str] = field(default_factory=dict)
+    scores: dict[str, float] = field(default_factory=dict)
+    queued_reason: str = ""
+
+    @property
+    def request_id(self) -> str:
+        """Its id."""
+        return self.spec.request_id
+
+    @property
+    def in_flight(self) -> bool:
+        """Whether any of its units runs now."""
+        return any(run.in_flight for run in self.loops.values())
+
+    def ref(self, node_id: str) -> LoopRef:
+        """This try's run of a node."""
+        return LoopRef(request_id=self.request_id, node_id=node_id, attempt=self.attempt)
+
+    def metrics(self, now: datetime) -> RequestMetrics:
+        """Its figures, were it to end now."""
+        begun = self.started_at or now
+        return RequestMetrics(
+            total_seconds=max(0.0, (now - self.accepted_at).total_seconds()),
+            queue_seconds=max(0.0, (begun - self.accepted_at).total_seconds()),
+            device_seconds=self.device_seconds,
+            units=self.units,
+            attempts=self.attempt,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Flight:
+    """A batch that a worker runs now, and what it reserved."""
+
+    model_id: str
+    units: tuple[WorkUnit, ...]
+    amounts: dict[str, int]
+
+
+@dataclass(slots=True)
+class Worker:
+    """An attached worker."""
+
+    attached: WorkerAttached
+    ledger: Ledger
+    compute: ReadyUnits = field(default_factory=ReadyUnits)
+    io: ReadyUnits = field(default_factory=ReadyUnits)
+    flights: dict[str, Flight] = field(default_factory=dict)
+    residents: dict[str, None] = field(default_factory=dict)
+    draining: bool = False
+    # Loops that could not be admitted, and the reason that was told.
+    deferred: dict[LoopRef, str] = field(default_factory=dict)
+
+    @property
+    def worker_id(self) -> str:
+        """Its id."""
+        return self.attached.worker_id
+
+    def queue(self, unit: WorkUnit) -> ReadyUnits:
+        """The queue for the slot that the unit needs."""
+        return self.compute if unit.resources.compute else self.io
+
+
+class Waiting(NamedTuple):
+    """A request's entry in a line."""
+
+    rank: Rank
+    request_id: str
+
+
+@dataclass(slots=True)
+class SchedulerState:
+    """All that the core knows, with the layers whose rules it follows."""
+
+    policy: SchedulingPolicy
+    epoch: int
+    admission: AdmissionController
+    costs: CostEstimator
+    placement: PlacementScheduler
+    programs: RequestScheduler
+    loop_rules: LoopScheduler
+    requests: dict[str, LiveRequest] = field(default_factory=dict)
+    workers: dict[str, Worker] = field(default_factory=dict)
+    sessions: dict[str, dict[str, None]] = field(default_factory=dict)
+    # Requests without a place: model, card, and a line in order.
+    waiting: dict[str, dict[str, list[Waiting]]] = field(default_factory=dict)
+    # (deadline, request id), in order.
+    deadlines: list[tuple[float, str]] = field(default_factory=list)
+    arrivals: int = 0
+    batches: int = 0
+    # What the last input touched and no decision has looked at yet, in order.
+    touched_requests: dict[str, None] = field(default_factory=dict)
+    touched_workers: dict[str, None] = field(default_factory=dict)
+    touched_models: dict[str, None] = field(default_factory=dict)
+    # Waiting requests that nobody has told yet that they wait.
+    untold: dict[str, None] = field(default_factory=dict)
+
+    def live(self, ref: LoopRef) -> tuple[LiveRequest, LoopRun] | None:
+        """The request and the loop that a reference means, if this try still lives."""
+        request = self.requests.get(ref.request_id)
+        if request is None or request.attempt != ref.attempt:
+            return None
+        run = request.loops.get(ref.node_id)
+        return None if run is None else (request, run)
+
+    def enqueue(self, request: LiveRequest) -> None:
+        """Let a request wait for a place."""
+        spec = request.spec
+        line = self.waiting.setdefault(spec.model_id, {}).setdefault(spec.card_digest, [])
+        insort(line, Waiting(request.rank, request.request_id))
+        self.touched_models[spec.model_id] = None
+        self.untold[request.request_id] = None
+
+    def dequeue(self, request: LiveRequest) -> None:
+        """It waits no longer."""
+        lines = self.waiting.get(request.spec.model_id, {})
+        line = lines.get(request.spec.card_digest, [])
+        index = bisect_left(line, Waiting(request.rank, request.request_id))
+        if index < len(line) and line[index].request_id == request.request_id:
+            del line[index]
+            if not line:
+                del lines[request.spec.card_digest]
+        self.untold.pop(request.request_id, None)
+
+    def position(self, request: LiveRequest) -> int:
+        """Its place in its line; 1 is next."""
+        line = self.waiting.get(request.spec.model_id, {}).get(request.spec.card_digest, [])
+        return bisect_left(line, Waiting(request.rank, request.request_id)) + 1
+
+    def heads(self, models: Iterable[str]) -> list[Waiting]:
+        """The first of each line of these models."""
+        return [line[0] for model in models for line in self.waiting.get(model, {}).values()]
+
+    def expired(self, now: datetime) -> Iterator[LiveRequest]:
+        """Live requests whose deadline has passed and that nothing ends yet."""
+        moment = now.timestamp()
+        for deadline, request_id in self.deadlines:
+            if deadline > moment:
+                return
+            request = self.requests[request_id]
+            if request.ending is None:
+                yield request
+
+    def rank_of(self, spec: RequestSpec, arrival: int, *, thrown_back: bool = False) -> Rank:
+        """Where a request stands among others."""
+        deadline = spec.deadline.timestamp() if spec.deadline is not None else inf
+        return Rank(0 if thrown_back else 1, -spec.priority, deadline, arrival)
+
+
+def new_state(catalog: ModelCatalog, policy: SchedulingPolicy, epoch: int) -> SchedulerState:
+    """An empty state over a catalog."""
+    return SchedulerState(
+        policy=policy,
+        epoch=epoch,
+        admission=AdmissionController(
+            resident_requests_max=policy.resident_requests_max,
+            worker_budget=policy.worker_budget,
+        ),
+        costs=CostEstimator(catalog.cost_prior, smoothing=policy.cost_smoothing),
+        placement=PlacementScheduler(),
+        programs=RequestScheduler(catalog),
+        loop_rules=LoopScheduler(),
+    )
