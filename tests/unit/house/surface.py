@@ -1,0 +1,73 @@
+"""The public surface of the library: names, methods and parameters that users build on.
+
+Run as `python tests/unit/house/surface.py` it writes `surface.txt` anew; the difference is what
+a change does to users.
+"""
+
+import importlib
+import inspect
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+FROZEN = Path(__file__).with_name("surface.txt")
+# Of the first, names alone: it hands on what the others have, and some of it needs torch.
+FACE = "fastvideo"
+MODULES = ("fastvideo.client", "fastvideo.errors", "fastvideo.loops.contract")
+
+
+def lines() -> list[str]:
+    """One line for each public name, method and field, sorted."""
+    found = {f"{FACE}.{name}" for name in importlib.import_module(FACE).__all__}
+    for name in MODULES:
+        module = importlib.import_module(name)
+        for public in _names(module):
+            found.add(f"{name}.{public}")
+            value = getattr(module, public, None)
+            if inspect.isclass(value):
+                found |= {f"{name}.{public}.{member}" for member in _members(value)}
+            elif inspect.isfunction(value):
+                found.add(f"{name}.{public}{_parameters(value)}")
+    return sorted(found)
+
+
+def _names(module: ModuleType) -> list[str]:
+    declared = getattr(module, "__all__", None)
+    if declared is not None:
+        return list(declared)
+    return [
+        name
+        for name, value in vars(module).items()
+        if not name.startswith("_") and getattr(value, "__module__", "") == module.__name__
+    ]
+
+
+def _members(cls: type) -> Iterator[str]:
+    for name, value in vars(cls).items():
+        if name.startswith("_"):
+            continue
+        if inspect.isfunction(value):
+            yield f"{name}{_parameters(value)}"
+        elif isinstance(value, property):
+            yield name
+    for name in vars(cls).get("__annotations__", {}):
+        if not name.startswith("_"):
+            yield name
+
+
+def _parameters(function: object) -> str:
+    parameters = inspect.signature(function).parameters.values()  # type: ignore[arg-type]
+    shown = []
+    for parameter in parameters:
+        if parameter.name == "self":
+            continue
+        if parameter.kind is parameter.KEYWORD_ONLY and "*" not in shown:
+            shown.append("*")
+        prefix = {parameter.VAR_POSITIONAL: "*", parameter.VAR_KEYWORD: "**"}
+        default = "" if parameter.default is parameter.empty else "="
+        shown.append(f"{prefix.get(parameter.kind, '')}{parameter.name}{default}")
+    return f"({', '.join(shown)})"
+
+
+if __name__ == "__main__":
+    FROZEN.write_text("".join(f"{line}\n" for line in lines()))
