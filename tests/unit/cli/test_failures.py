@@ -1,0 +1,42 @@
+"""A command that fails says why in one line."""
+
+import pytest
+
+from fastvideo.cli.failures import EXIT_FAILED, EXIT_INTERRUPTED, report
+from fastvideo.errors import Cancelled, InvalidField, NotFound
+
+
+def told(capsys: pytest.CaptureFixture[str]) -> list[str]:
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    return captured.err.splitlines()
+
+
+def test_a_bad_field_is_named_with_what_is_allowed(capsys: pytest.CaptureFixture[str]) -> None:
+    error = InvalidField("sampling.width", 63, "a multiple of 16")
+    assert report(error) == EXIT_FAILED
+    assert told(capsys) == ["error: sampling.width is 63; allowed: a multiple of 16"]
+
+
+def test_the_subject_is_added_when_the_message_lacks_it(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    error = NotFound("no such request\nat all", subject="req_1", attributes={"allowed": "ids"})
+    assert report(error) == EXIT_FAILED
+    assert told(capsys) == ["error: no such request at all (req_1) [allowed: ids]"]
+
+
+def test_cancelled_and_interrupted_exit_alike(capsys: pytest.CaptureFixture[str]) -> None:
+    assert report(Cancelled("stopped")) == EXIT_INTERRUPTED
+    assert report(KeyboardInterrupt()) == EXIT_INTERRUPTED
+    assert told(capsys) == ["error: stopped", "interrupted"]
+
+
+def test_a_fault_of_the_program_shows_its_stack_only_when_asked(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert report(ZeroDivisionError("oops")) == EXIT_FAILED
+    [line] = told(capsys)
+    assert line.startswith("error: ZeroDivisionError: oops")
+    assert report(ZeroDivisionError("oops"), with_traceback=True) == EXIT_FAILED
+    assert len(told(capsys)) > 1
