@@ -34,7 +34,9 @@ def rules() -> configparser.ConfigParser:
 @pytest.fixture(scope="module")
 def graph(rules: configparser.ConfigParser) -> grimp.ImportGraph:
     roots = rules["importlinter"]["root_packages"].split()
-    return grimp.build_graph(*roots, include_external_packages=True, cache_dir=None)
+    return grimp.build_graph(
+        *roots, include_external_packages=True, exclude_type_checking_imports=True, cache_dir=None
+    )
 
 
 def kept(rules: configparser.ConfigParser, contract: str, graph: grimp.ImportGraph) -> bool:
