@@ -12,6 +12,7 @@ from fastvideo.engine.outputs import file_of, wanted_files
 from fastvideo.engine.sink import ArtifactSink, NewArtifact
 from fastvideo.errors import ContractViolation
 from fastvideo.loops.contract import LoopOutput, PlanContext, StateBase, StepContext, Values
+from fastvideo.memory.pools import MemoryTag
 from fastvideo.model.specs import CostPrior, LoopSpec, StepPolicy
 from fastvideo.requests.types import RequestSpec, TextPart
 from fastvideo.scheduling.work import (
@@ -78,6 +79,8 @@ class ArtifactWriter:
             return None
         file = file_of(state.outputs[index])
         loop = state.loop
+        # The file is at most about as large as what it is made of.
+        size = resident_bytes(state.values[file.value])
         unit = WorkUnit(
             unit_id=f"{loop.request_id}/{loop.node_id}/{loop.attempt}/{index}",
             loop=loop,
@@ -91,8 +94,7 @@ class ArtifactWriter:
             max_batch=1,
             cost_phase="write",
             cost_shape=f"{file.output}/{_shape(state.values[file.value])}",
-            # The file is at most about as large as what it is made of.
-            resources=ResourceRequest(staging_bytes=resident_bytes(state.values[file.value])),
+            resources=ResourceRequest(memory_bytes={MemoryTag.STAGING: size}, staging_bytes=size),
             cache_plan=CachePlan(),
             placement_hint=PlacementHint(sticky=True),
             output_sinks=(OutputSink(kind="artifact", name=file.output),),

@@ -3,10 +3,11 @@
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import torch
 
+from fastvideo.cache.features import TextFeatureCache
 from fastvideo.clock import Clock
 from fastvideo.engine.failures import error_detail
 from fastvideo.engine.footprint import resident_bytes
@@ -21,7 +22,6 @@ from fastvideo.errors import (
     InvalidField,
 )
 from fastvideo.loops.contract import (
-    FeatureCache,
     LoopOutput,
     PlanContext,
     StepContext,
@@ -40,19 +40,6 @@ from fastvideo.scheduling.work import (
 from fastvideo.telemetry.logging import get_logger
 
 _LOG: Final = get_logger(__name__)
-
-
-class CacheSource(Protocol):
-    """The caches of a worker, as the executor needs them."""
-
-    def open(self, context: StepContext) -> FeatureCache:
-        """The feature cache of one batch; it writes its look-ups into the context."""
-        ...
-
-    @property
-    def size_bytes(self) -> int:
-        """Bytes of all entries."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,14 +65,14 @@ class Executor:
         worker_id: str,
         pools: MemoryPools,
         residents: Residents,
-        caches: CacheSource,
+        features: TextFeatureCache,
         clock: Clock,
         limits: ExecutorLimits | None = None,
     ) -> None:
         self._worker_id = worker_id
         self._pools = pools
         self._residents = residents
-        self._caches = caches
+        self.features = features
         self._clock = clock
         self._limits = limits or ExecutorLimits()
         self.values = ValueStore(pools, self._limits.values_per_request)
@@ -203,7 +190,7 @@ class Executor:
             raise ContractViolation(
                 "a fresh loop plans nothing", subject=f"{scope[0]}/{command.loop.node_id}"
             )
-        check_plan(plan, state, self._limits.units_per_plan)
+        check_plan(plan, state, kernel.spec, self._limits.units_per_plan)
         loop = LiveLoop(
             ref=command.loop,
             loop_id=command.loop_id,
@@ -233,9 +220,9 @@ class Executor:
             except FastVideoError as error:
                 outputs[claim.unit_id] = error
         if runnable:
-            context.cache = self._caches.open(context)
+            context.cache = self.features.open(context)
             outputs |= self._run_step(runnable, context)
-            self._pools.resize(MemoryTag.CACHES, "entries", self._caches.size_bytes)
+            self.count_caches()
         last = {claim.ref: claim.unit_id for claim in claims}
         results = []
         for claim in claims:
@@ -256,13 +243,8 @@ class Executor:
         if claim.error is not None:
             raise claim.error
         assert claim.unit is not None
-        resources = claim.unit.resources
-        for tag, size in resources.memory_bytes.items():
+        for tag, size in claim.unit.resources.memory_bytes.items():
             self._pools.resize(MemoryTag(tag), _unit_owner(claim.unit_id), size)
-        if resources.staging_bytes:
-            self._pools.resize(
-                MemoryTag.STAGING, _unit_owner(claim.unit_id), resources.staging_bytes
-            )
         return claim
 
     def _run_step(self, runnable: Sequence[Claim], context: StepContext) -> dict[str, Any]:
@@ -312,7 +294,7 @@ class Executor:
         if last:
             plan = kernel.plan_step(state, loop.plan_context)
             if plan is not None:
-                check_plan(plan, state, self._limits.units_per_plan)
+                check_plan(plan, state, kernel.spec, self._limits.units_per_plan)
                 self._loops.replan(loop, plan.units)
             else:
                 result = self._end(loop, kernel.finalize(state, instance))
@@ -346,6 +328,10 @@ class Executor:
             state_version=claim.loop.state.version if claim.loop is not None else 0,
             error=error_detail(error),
         )
+
+    def count_caches(self) -> None:
+        """Bring the caches' pool up to date with what the feature cache holds."""
+        self._pools.resize(MemoryTag.CACHES, "text_features", self.features.size_bytes)
 
     def _count_state(self, loop: LiveLoop, state: Any) -> None:
         size = resident_bytes(state, excluding=loop.inputs)

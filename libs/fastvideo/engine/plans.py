@@ -3,23 +3,22 @@
 from collections.abc import Sequence
 
 from fastvideo.errors import ContractViolation, InvalidField, ResourceExhausted
+from fastvideo.loops import plans
 from fastvideo.loops.contract import StateBase
 from fastvideo.memory.pools import MemoryTag
+from fastvideo.model.specs import LoopSpec
 from fastvideo.scheduling.commands import ExecuteBatch
 from fastvideo.scheduling.work import WorkPlan, WorkUnit
 
 
-def check_plan(plan: WorkPlan, state: StateBase, units_max: int) -> None:
-    """Raise ContractViolation unless the plan is for this state and its units are sound."""
+def check_plan(plan: WorkPlan, state: StateBase, spec: LoopSpec, units_max: int) -> None:
+    """Raise ContractViolation unless the plan declares everything and fits this worker."""
+    plans.check_plan(plan, state, spec)
     subject = f"{state.loop.request_id}/{state.loop.node_id}"
-    if plan.loop != state.loop or plan.state_version != state.version:
-        raise ContractViolation("the plan is for another loop or version", subject=subject)
-    if not 0 < len(plan.units) <= units_max:
+    if len(plan.units) > units_max:
         raise ContractViolation(
             f"the plan has {len(plan.units)} units; allowed: 1 to {units_max}", subject=subject
         )
-    if len({unit.unit_id for unit in plan.units}) < len(plan.units):
-        raise ContractViolation("two units of the plan have one id", subject=subject)
     for unit in plan.units:
         if unit.loop != state.loop:
             raise ContractViolation(f"{unit.unit_id} is of another loop", subject=subject)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 
+from fastvideo.cache.features import TextFeatureCache
 from fastvideo.clock import ManualClock
 from fastvideo.engine.artifact_writer import ArtifactWriter
 from fastvideo.engine.executor import Executor, ExecutorLimits
@@ -15,7 +16,6 @@ from fastvideo.engine.instance import ModelInstance
 from fastvideo.engine.residents import Residents
 from fastvideo.engine.sink import LocalArtifacts
 from fastvideo.loops.contract import (
-    FeatureCache,
     LoopOutput,
     PlanContext,
     StateBase,
@@ -23,7 +23,6 @@ from fastvideo.loops.contract import (
     Values,
 )
 from fastvideo.memory.pools import MemoryPools, MemoryTag
-from fastvideo.model.caching import CacheKey
 from fastvideo.model.specs import (
     CapabilityMatrix,
     CostPrior,
@@ -45,6 +44,7 @@ from fastvideo.scheduling.events import LoopPrepared
 from fastvideo.scheduling.work import (
     CachePlan,
     LoopRef,
+    OutputSink,
     PlacementHint,
     ResourceRequest,
     StepRange,
@@ -75,6 +75,7 @@ class SpinKernel:
         kind="spin",
         unit_kind=UnitKind.DIFFUSION_STEP,
         step_policy=StepPolicy(count_from="steps", batchable=True, max_batch=4),
+        graph_capture_policy="none",
         cost=CostPrior(),
     )
 
@@ -104,9 +105,12 @@ class SpinKernel:
             step_range=StepRange(start=state.version, stop=state.version + 1, total=state.steps),
             batch_key=f"spin/{state.request.sampling.width}",
             max_batch=4,
+            cost_phase="spin",
+            cost_shape="4",
             resources=ResourceRequest(compute=True, memory_bytes=self.memory_bytes),
             cache_plan=CachePlan(),
             placement_hint=PlacementHint(sticky=True),
+            output_sinks=(OutputSink(kind="value", name="row"),),
             cancel_boundary=True,
         )
         return WorkPlan(loop=loop, state_version=state.version, units=(unit,))
@@ -140,21 +144,6 @@ class SpinKernel:
 
     def state_bytes(self, state: SpinState) -> bytes:
         return state.version.to_bytes(4) + state.row.numpy().tobytes()
-
-
-class NoCache:
-    """A cache that keeps nothing."""
-
-    size_bytes = 0
-
-    def open(self, context: StepContext) -> FeatureCache:
-        return self
-
-    def get(self, key: CacheKey) -> Any | None:
-        return None
-
-    def put(self, key: CacheKey, value: Any) -> None:
-        return None
 
 
 def toy_instance(kernel: SpinKernel) -> ModelInstance:
@@ -208,7 +197,7 @@ class World:
             worker_id="worker-0",
             pools=self.pools,
             residents=self.residents,
-            caches=NoCache(),
+            features=TextFeatureCache(1_000),
             clock=self.clock,
             limits=self.limits,
         )
