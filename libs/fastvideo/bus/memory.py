@@ -50,6 +50,9 @@ class MemoryBus:
         async with self._arrived:
             self._arrived.notify_all()
 
+    async def incarnation(self) -> str:
+        return str(self._connections)
+
     async def last_message_id(self, subject: str) -> str | None:
         for message in reversed(self._messages.values()):
             if subject_matches(subject, message.subject):

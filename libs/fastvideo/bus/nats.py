@@ -24,6 +24,7 @@ from nats.js.api import (
     RetentionPolicy,
     StorageType,
     StreamConfig,
+    StreamInfo,
 )
 
 from fastvideo.bus.port import BusMessage, OnHint
@@ -91,6 +92,9 @@ class NatsBus:
                 message.subject, message.data, stream=self._config.stream, headers=headers
             )
         )
+
+    async def incarnation(self) -> str:
+        return str((await self._ensure_stream()).created)
 
     async def last_message_id(self, subject: str) -> str | None:
         await self._ensure_stream()
@@ -177,7 +181,7 @@ class NatsBus:
 
         await self._client.subscribe(subject, cb=callback)
 
-    async def _ensure_stream(self) -> None:
+    async def _ensure_stream(self) -> StreamInfo:
         config = StreamConfig(
             name=self._config.stream,
             subjects=[self._config.subjects],
@@ -189,12 +193,12 @@ class NatsBus:
             num_replicas=self._config.replicas,
         )
         try:
-            await self._call(self._js.stream_info(self._config.stream))
+            return await self._call(self._js.stream_info(self._config.stream))
         except Unavailable as error:
             if not isinstance(error.__cause__, nats.js.errors.NotFoundError):
                 raise
-            await self._call(self._js.add_stream(config))
-            _log.info("bus stream made", stream=self._config.stream)
+        _log.info("bus stream made", stream=self._config.stream)
+        return await self._call(self._js.add_stream(config))
 
     async def _call(self, call: Awaitable[T]) -> T:
         """Await a call to NATS; its errors come out as Unavailable."""

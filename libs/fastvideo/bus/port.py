@@ -71,6 +71,10 @@ class Bus(Protocol):
         """Store a message; returns once it is acknowledged."""
         ...
 
+    async def incarnation(self) -> str:
+        """What the bus keeps has this name; another one once it was lost and made anew."""
+        ...
+
     async def last_message_id(self, subject: str) -> str | None:
         """The id of the last message kept whose subject matches a pattern; None without one.
 

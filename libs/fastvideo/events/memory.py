@@ -142,6 +142,9 @@ class MemoryEventStore:
     async def heads(self) -> Mapping[int, int]:
         return {partition: len(events) for partition, events in enumerate(self._partitions)}
 
+    async def log_epoch(self) -> int:
+        return LOG_EPOCH
+
     async def position_of(self, event_id: str) -> EventPosition | None:
         return self._positions.get(event_id)
 

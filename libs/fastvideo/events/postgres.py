@@ -23,7 +23,7 @@ from fastvideo.events.records import (
 )
 from fastvideo.events.store import partition_of
 
-SCHEMA_REVISION = "0001"
+SCHEMA_REVISION = "0002"
 """The migration that this store is written for."""
 
 _ARGUMENTS = ", ".join(f"${i}" for i in range(1, 24))
@@ -143,6 +143,11 @@ class PostgresEventStore(PostgresCoordination):
         async with self._pool.connection() as connection:
             rows = await connection.fetch("SELECT partition, next_offset - 1 FROM partitions")
         return {row[0]: row[1] for row in rows}
+
+    async def log_epoch(self) -> int:
+        async with self._pool.connection() as connection:
+            epoch: int = await connection.fetchval("SELECT max(log_epoch) FROM partitions")
+        return epoch
 
     async def position_of(self, event_id: str) -> EventPosition | None:
         async with self._pool.connection() as connection:

@@ -80,6 +80,10 @@ class EventLog(Protocol):
         """The head of every partition."""
         ...
 
+    async def log_epoch(self) -> int:
+        """The log's epoch, which rises when the log is restored from a backup."""
+        ...
+
     async def position_of(self, event_id: str) -> EventPosition | None:
         """Where the event with an id stands; None when it is not in the log."""
         ...

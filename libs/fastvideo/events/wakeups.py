@@ -1,0 +1,94 @@
+"""Hints that the log has grown, so that readers need not poll fast.
+
+A hint may be lost and may come for nothing: readers poll as well.
+"""
+
+import asyncio
+from collections.abc import Iterable
+from typing import Protocol
+from weakref import WeakSet
+
+from fastvideo.bus import Bus
+
+HINT_SUBJECT = "fastvideo.hints"
+
+
+class Wakeup:
+    """One listener's ear."""
+
+    def __init__(self) -> None:
+        self._partitions: set[int] = set()
+        self._event = asyncio.Event()
+
+    def set(self, partitions: Iterable[int]) -> None:
+        """Say that these partitions have grown."""
+        self._partitions.update(partitions)
+        self._event.set()
+
+    async def wait(self, timeout_s: float) -> frozenset[int]:
+        """The partitions said to have grown since the last wait; none after `timeout_s`."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._event.wait()
+        except TimeoutError:
+            return frozenset()
+        partitions = frozenset(self._partitions)
+        self._partitions.clear()
+        self._event.clear()
+        return partitions
+
+
+class Wakeups(Protocol):
+    """Where writers tell and readers listen."""
+
+    def listen(self) -> Wakeup:
+        """An ear that hears what is told from now on, for as long as it is kept."""
+        ...
+
+    async def notify(self, partitions: Iterable[int]) -> None:
+        """Tell that partitions have grown. Never raises, never waits."""
+        ...
+
+
+class LocalWakeups:
+    """Wake-ups inside this process."""
+
+    def __init__(self) -> None:
+        self._listeners: WeakSet[Wakeup] = WeakSet()
+
+    def listen(self) -> Wakeup:
+        wakeup = Wakeup()
+        self._listeners.add(wakeup)
+        return wakeup
+
+    async def notify(self, partitions: Iterable[int]) -> None:
+        told = tuple(partitions)
+        for listener in self._listeners:
+            listener.set(told)
+
+
+class BusWakeups(LocalWakeups):
+    """Wake-ups between processes, over the bus's lossy hints; and inside this one at once."""
+
+    def __init__(self, bus: Bus) -> None:
+        super().__init__()
+        self._bus = bus
+
+    @classmethod
+    async def open(cls, bus: Bus) -> "BusWakeups":
+        """Listen on the bus, now or when it connects."""
+        wakeups = cls(bus)
+        await bus.listen(f"{HINT_SUBJECT}.*", wakeups._on_hint)
+        return wakeups
+
+    async def notify(self, partitions: Iterable[int]) -> None:
+        told = tuple(partitions)
+        await super().notify(told)
+        for partition in told:
+            await self._bus.hint(f"{HINT_SUBJECT}.{partition}")
+
+    def _on_hint(self, subject: str) -> None:
+        token = subject.rsplit(".", 1)[-1]
+        if token.isdecimal():
+            for listener in self._listeners:
+                listener.set((int(token),))
