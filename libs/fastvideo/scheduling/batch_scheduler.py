@@ -2,8 +2,8 @@
 
 Units may share a forward when their batch key, kind and model instance are equal. The order is:
 what has starved, then running requests, then new ones; inside of these by priority, deadline
-and arrival. A new request's unit counts as running once it has waited for
-`fresh_wait_seconds_max`, so that a worker that is always busy lets it in.
+and how long the unit has waited, so that kinds of work take turns. A new request's unit counts
+as running once it has waited for `fresh_wait_seconds_max`: a busy worker lets it in.
 """
 
 from bisect import bisect_left, insort
@@ -39,7 +39,10 @@ class GroupKey(NamedTuple):
 class _Place(NamedTuple):
     # 0 for a running request, 1 for a new one.
     fresh: int
-    rank: Rank
+    negative_priority: int
+    deadline: float
+    # Counts up on each worker.
+    arrival: int
     unit_id: str
 
 
@@ -61,10 +64,18 @@ class ReadyUnits:
     # Those of new requests, in the same order.
     fresh: dict[str, None] = field(default_factory=dict)
     groups: dict[GroupKey, list[_Place]] = field(default_factory=dict)
+    arrivals: int = 0
 
     def add(self, unit: WorkUnit, rank: Rank, *, running: bool, now: datetime) -> None:
         """Offer a unit."""
-        place = _Place(0 if running else 1, rank, unit.unit_id)
+        self.arrivals += 1
+        place = _Place(
+            0 if running else 1,
+            rank.negative_priority,
+            rank.deadline,
+            self.arrivals,
+            unit.unit_id,
+        )
         self.units[unit.unit_id] = ReadyUnit(unit, place, now)
         if not running:
             self.fresh[unit.unit_id] = None
