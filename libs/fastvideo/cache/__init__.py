@@ -1,1 +1,1 @@
-"""Typed, keyed, bounded caches of a worker."""
+"""Typed caches, each entry addressed by a key that holds all that can change its meaning."""

@@ -64,6 +64,8 @@ class StepContext:
     """What a step may use beside its states; one a batch."""
 
     cache: FeatureCache | None = None
+    # Set by the kernel before it uses the cache: the unit whose look-ups these are.
+    unit: WorkUnit | None = None
     # Filled by the cache: unit id to its look-ups.
     lookups: dict[str, list[CacheLookup]] = field(default_factory=dict)
     # Filled by the kernel: forwards of the model that the batch took.

@@ -1,0 +1,273 @@
+"""The components of Wan: upstream classes, run in float32, with checked inputs.
+
+Wan2.1: https://arxiv.org/abs/2503.20314. The classes are those of `diffusers` and
+`transformers`; what is added here keeps a row's bits from depending on its neighbours.
+"""
+
+import copy
+import logging
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+from diffusers import AutoencoderKLWan, UniPCMultistepScheduler, WanTransformer3DModel
+from torch import nn
+from transformers import AutoTokenizer, UMT5EncoderModel
+
+from fastvideo.errors import CheckpointError
+from fastvideo.loops.batch_invariance import Rows, exact_rows_max, rows_limit
+from fastvideo.loops.samplers import UniPC
+from fastvideo.model.component_config import config_sizes
+from fastvideo.model.specs import ComponentSpec, ModelSpec
+from fastvideo.model.tensors import check_tensors
+
+_LOG: Final = logging.getLogger(__name__)
+_PATCH_LAYOUT: Final = (1, 2, 2)
+
+
+class PerSampleConv(nn.Module):
+    """A convolution that runs one sample a call: conv3d's bits depend on the batch."""
+
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, samples: torch.Tensor) -> torch.Tensor:
+        """[B, C, T, H, W] -> [B, D, T', H', W']."""
+        return torch.cat([self.inner(sample) for sample in torch.split(samples, 1)])
+
+
+class PerSampleConditions(nn.Module):
+    """Time and text embeddings, one sample a call: a matrix of few rows takes other kernels."""
+
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def forward(
+        self,
+        timestep: torch.Tensor,
+        encoder_hidden_states: torch.Tensor,
+        encoder_hidden_states_image: torch.Tensor | None = None,
+        timestep_seq_len: int | None = None,
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, None]:
+        """As `WanTimeTextImageEmbedding`, for text alone: timestep [B], text [B, L, D]."""
+        if encoder_hidden_states_image is not None or timestep_seq_len is not None:
+            raise NotImplementedError("text-to-video has neither images nor a timestep a token")
+        parts = [
+            self.inner(time, text, None)
+            for time, text in zip(
+                torch.split(timestep, 1), torch.split(encoder_hidden_states, 1), strict=True
+            )
+        ]
+        time_embeddings, projections, texts, _ = zip(*parts, strict=True)
+        return torch.cat(time_embeddings), torch.cat(projections), torch.cat(texts), None
+
+
+class Transformer(nn.Module):
+    """The denoising transformer, rows of many requests a forward."""
+
+    def __init__(self, spec: ComponentSpec, module: WanTransformer3DModel) -> None:
+        super().__init__()
+        module.patch_embedding = PerSampleConv(module.patch_embedding)
+        module.condition_embedder = PerSampleConditions(module.condition_embedder)
+        self.module = module
+        self._spec = spec
+        self._sizes = config_sizes(spec)
+        self._rows_max: dict[tuple[int, ...], int] = {}
+
+    def forward(
+        self, samples: torch.Tensor, timesteps: torch.Tensor, features: torch.Tensor
+    ) -> torch.Tensor:
+        """Velocities [B, C, T, H, W] of samples [B, C, T, H, W] at timesteps [B], text [B, L, D].
+
+        Raises ContractViolation naming the component when a shape or dtype is wrong.
+        """
+        given = {
+            "hidden_states": samples,
+            "timestep": timesteps,
+            "encoder_hidden_states": features,
+        }
+        check_tensors(self._spec.component_id, self._spec.input_schema, given, self._sizes)
+        return _run(self.module, (samples, timesteps, features))
+
+    def known_rows_max(self, latent_shape: tuple[int, ...], text_length: int) -> int | None:
+        """How many rows of a shape may share a forward here; None until it was measured."""
+        return self._rows_max.get((*latent_shape, text_length))
+
+    def measured_rows_max(self, latent_shape: tuple[int, ...], text_length: int) -> int:
+        """How many rows [C, T, H, W] may share a forward on this machine.
+
+        Measured once a shape, on the first block alone: all blocks have the same shapes and so
+        take the same kernels.
+        """
+        key = (*latent_shape, text_length)
+        known = self._rows_max.get(key)
+        if known is not None:
+            return known
+        limit = rows_limit(latent_tokens(latent_shape))
+        probe = _first_block_only(self.module)
+        text_dim = self._sizes["text_dim"]
+
+        def make_rows(count: int, generator: torch.Generator) -> Rows:
+            device = self.module.device
+            samples = torch.randn((count, *latent_shape), generator=generator)
+            timesteps = torch.randint(1, 1000, (count,), generator=generator)
+            features = torch.randn((count, text_length, text_dim), generator=generator)
+            return samples.to(device), timesteps.to(device), features.to(device)
+
+        found = exact_rows_max(lambda rows: _run(probe, rows), make_rows, limit)
+        self._rows_max[key] = found
+        _LOG.info("batch invariance: shape %s, %d of %d rows", key, found, limit)
+        return found
+
+
+class TextEncoder(nn.Module):
+    """The text encoder: token ids to features, one text a call."""
+
+    def __init__(self, spec: ComponentSpec, module: UMT5EncoderModel) -> None:
+        super().__init__()
+        self.module = module
+        self._spec = spec
+        self._sizes = config_sizes(spec)
+
+    def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
+        """Features [B, L, D] of ids and mask, both [B, L] int64.
+
+        Raises ContractViolation naming the component when a shape or dtype is wrong.
+        """
+        given = {"input_ids": input_ids, "attention_mask": attention_mask}
+        check_tensors(self._spec.component_id, self._spec.input_schema, given, self._sizes)
+        with torch.no_grad():
+            features: torch.Tensor = self.module(input_ids, attention_mask).last_hidden_state
+        return features
+
+
+class Vae(nn.Module):
+    """The causal video autoencoder, decoded one latent frame at a time."""
+
+    def __init__(self, spec: ComponentSpec, module: AutoencoderKLWan) -> None:
+        super().__init__()
+        self.module = module
+        self._spec = spec
+        self._sizes = config_sizes(spec)
+        shape = (1, module.config.z_dim, 1, 1, 1)
+        self._mean = torch.tensor(module.config.latents_mean).view(shape)
+        self._inverse_std = 1.0 / torch.tensor(module.config.latents_std).view(shape)
+
+    @property
+    def cached_convolutions(self) -> int:
+        """How many causal convolutions of the decoder keep frames from call to call."""
+        return int(self.module._cached_conv_counts["decoder"])
+
+    def prepare(self, latents: torch.Tensor) -> torch.Tensor:
+        """What the decoder reads, [1, C, T, H, W], of normalised latents [1, C, T, H, W].
+
+        Raises ContractViolation naming the component when a shape or dtype is wrong.
+        """
+        schemas = self._spec.input_schema
+        check_tensors(self._spec.component_id, schemas, {"latents": latents}, self._sizes)
+        device = latents.device
+        scaled = latents / self._inverse_std.to(device) + self._mean.to(device)
+        with torch.no_grad():
+            prepared: torch.Tensor = self.module.post_quant_conv(scaled)
+        return prepared
+
+    def decode_frame(
+        self, frame: torch.Tensor, cache: tuple[Any, ...], *, first: bool
+    ) -> tuple[torch.Tensor, tuple[Any, ...]]:
+        """Pixels [1, 3, F, Y, X] in [-1, 1] of one prepared frame [1, C, 1, H, W], and the cache.
+
+        The first frame gives one frame of pixels, each later one four.
+        """
+        entries = list(cache)
+        with torch.no_grad():
+            pixels = self.module.decoder(frame, feat_cache=entries, feat_idx=[0], first_chunk=first)
+        return torch.clamp(pixels, min=-1.0, max=1.0), tuple(entries)
+
+
+def latent_tokens(latent_shape: tuple[int, ...]) -> int:
+    """Tokens of one row [C, T, H, W]."""
+    _, frames, height, width = latent_shape
+    across_t, across_h, across_w = _PATCH_LAYOUT
+    return (frames // across_t) * (height // across_h) * (width // across_w)
+
+
+def load_components(card: ModelSpec, folder: Path) -> dict[str, Any]:
+    """The card's components from a folder in diffusers format, in float32, for inference.
+
+    Parameters that are stored in bfloat16 are run in float32, as
+    `WanPipeline.from_pretrained(folder, dtype=torch.float32)` runs them.
+    Raises CheckpointError naming the component and the keys that do not fit.
+    """
+    specs = card.components
+    scheduler = UniPCMultistepScheduler.from_pretrained(
+        folder / specs["scheduler"].subfolder, local_files_only=True
+    )
+    return {
+        "tokenizer": AutoTokenizer.from_pretrained(
+            folder / specs["tokenizer"].subfolder, local_files_only=True
+        ),
+        "text_encoder": TextEncoder(
+            specs["text_encoder"],
+            _load_module(UMT5EncoderModel, specs["text_encoder"], folder),
+        ),
+        "transformer": Transformer(
+            specs["transformer"],
+            _load_module(WanTransformer3DModel, specs["transformer"], folder),
+        ),
+        "vae": Vae(
+            specs["vae"],
+            _load_module(AutoencoderKLWan, specs["vae"], folder),
+        ),
+        "scheduler": UniPC(scheduler),
+    }
+
+
+def _load_module(cls: Any, spec: ComponentSpec, folder: Path) -> Any:
+    path = folder / spec.subfolder
+    try:
+        module, info = cls.from_pretrained(
+            path,
+            dtype=torch.float32,
+            local_files_only=True,
+            use_safetensors=True,
+            output_loading_info=True,
+        )
+    except (OSError, ValueError, RuntimeError, KeyError) as error:
+        raise CheckpointError(
+            f"{spec.component_id} cannot be loaded from {path}: {error}", subject=spec.component_id
+        ) from error
+    faults = {
+        kind: sorted(str(key) for key in info.get(kind, ()))
+        for kind in ("missing_keys", "unexpected_keys", "mismatched_keys")
+    }
+    if any(faults.values()):
+        shown = "; ".join(
+            f"{kind.replace('_', ' ')}: {', '.join(keys)}" for kind, keys in faults.items() if keys
+        )
+        raise CheckpointError(
+            f"{spec.component_id} of {path} does not fit: {shown}", subject=spec.component_id
+        )
+    module.eval()
+    module.requires_grad_(False)
+    return module
+
+
+def _run(module: nn.Module, rows: Rows) -> torch.Tensor:
+    samples, timesteps, features = rows
+    with torch.no_grad():
+        velocities: torch.Tensor = module(
+            hidden_states=samples,
+            timestep=timesteps,
+            encoder_hidden_states=features,
+            return_dict=False,
+        )[0]
+    return velocities
+
+
+def _first_block_only(module: WanTransformer3DModel) -> nn.Module:
+    shallow: Any = copy.copy(module)
+    shallow._modules = dict(module._modules)
+    shallow._modules["blocks"] = nn.ModuleList([module.blocks[0]])
+    return shallow  # type: ignore[no-any-return]

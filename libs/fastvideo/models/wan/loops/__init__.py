@@ -1,0 +1,1 @@
+"""The loops of Wan, one kernel a module."""

@@ -1,0 +1,188 @@
+"""Denoising by flow matching: one unit a step, rows of many requests in one forward."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+
+from fastvideo.errors import InvalidField
+from fastvideo.loops.contract import LoopOutput, PlanContext, StateBase, StepContext, Values
+from fastvideo.loops.guidance import GuidancePolicy, Row, branch_rows, policy_for, predict
+from fastvideo.loops.samplers import UniPC, UniPCSchedule, UniPCState
+from fastvideo.loops.state_encoding import encode_state, tensor_digest
+from fastvideo.loops.units import UnitShape, next_unit_plan
+from fastvideo.model.specs import LoopSpec
+from fastvideo.models.resident import ResidentModel
+from fastvideo.models.wan.activations import transformer_activation_bytes
+from fastvideo.models.wan.components import Transformer
+from fastvideo.models.wan.geometry import latent_shape, shape_label
+from fastvideo.models.wan.keys import batch_key
+from fastvideo.requests.types import RequestSpec
+from fastvideo.scheduling.work import LoopRef, WorkPlan, WorkUnit
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DenoiseState(StateBase):
+    """Latents, what conditions them, and where the sampler stands."""
+
+    # [1, C, T, H, W]
+    latents: torch.Tensor
+    # [branches, L, D]
+    features: torch.Tensor
+    features_digest: str
+    policy: GuidancePolicy
+    schedule: UniPCSchedule
+    sampler: UniPCState
+    batch_key: str
+    activation_bytes: int
+    # How many rows may share a forward here; None until the shape was measured.
+    rows_max: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DenoiseOutput:
+    """What one step computed."""
+
+    # Guided velocity, [1, C, T, H, W].
+    velocity: torch.Tensor
+    latents: torch.Tensor
+    sampler: UniPCState
+    rows_max: int
+
+
+class DenoiseKernel:
+    """The denoising loop of `diffusers.WanPipeline`, driven from outside, bit for bit."""
+
+    def __init__(self, spec: LoopSpec) -> None:
+        self.spec = spec
+
+    def init_state(
+        self, loop: LoopRef, request: RequestSpec, inputs: Values, instance: ResidentModel
+    ) -> DenoiseState:
+        """Noise from the request's seed, and its schedule.
+
+        Raises InvalidField when the size does not fit or the features lack a branch.
+        """
+        sampling = request.sampling
+        shape = latent_shape(instance.card, sampling)
+        policy = policy_for(sampling.guidance_scale)
+        features: torch.Tensor = inputs["text_features"]
+        if len(features) < len(policy.branches):
+            raise InvalidField(
+                "text_features", tuple(features.shape), f"{len(policy.branches)} branches"
+            )
+        features = features[: len(policy.branches)]
+        transformer: Transformer = instance.components["transformer"]
+        sampler: UniPC = instance.components["scheduler"]
+        text_length = features.shape[1]
+        return DenoiseState(
+            loop=loop,
+            request=request,
+            latents=initial_noise(shape, sampling.seed).to(features.device),
+            features=features,
+            features_digest=tensor_digest(features),
+            policy=policy,
+            schedule=sampler.schedule(sampling.steps, sampling.flow_shift),
+            sampler=sampler.start(),
+            batch_key=batch_key(
+                instance,
+                self.spec.loop_id,
+                shape=shape_label(shape),
+                text_length=text_length,
+                branches=policy.branches,
+                sampler=sampler.name,
+            ),
+            activation_bytes=transformer_activation_bytes(
+                transformer, shape, text_length, len(policy.branches)
+            ),
+            rows_max=transformer.known_rows_max(shape, text_length),
+        )
+
+    def plan_step(self, state: DenoiseState, context: PlanContext) -> WorkPlan | None:
+        """The next step. A shape that was not measured yet takes its first step alone."""
+        branches = len(state.policy.branches)
+        units = 1 if state.rows_max is None else state.rows_max // branches
+        shape = UnitShape(
+            batch_key=state.batch_key,
+            cost_shape=f"{shape_label(tuple(state.latents.shape[1:]))}/{branches}",
+            activation_bytes=state.activation_bytes,
+            outputs=("latents",),
+            max_batch=max(1, min(units, self.spec.step_policy.max_batch)),
+        )
+        return next_unit_plan(
+            self.spec, state, context, state.sampler.step_index, state.schedule.steps, shape
+        )
+
+    def run_step(
+        self,
+        batch: Sequence[tuple[DenoiseState, WorkUnit]],
+        instance: ResidentModel,
+        context: StepContext,
+    ) -> Sequence[DenoiseOutput]:
+        """One step of each unit: all branches of all requests in as few forwards as are exact."""
+        transformer: Transformer = instance.components["transformer"]
+        sampler: UniPC = instance.components["scheduler"]
+        first = batch[0][0]
+        shape, text_length = tuple(first.latents.shape[1:]), first.features.shape[1]
+        rows_max = transformer.measured_rows_max(shape, text_length)
+        rows = [row for state, _ in batch for row in _rows(state)]
+        predictions, forwards = predict(transformer, rows, rows_max)
+        context.forwards += forwards
+        outputs = []
+        for state, _ in batch:
+            own, predictions = _split(predictions, len(state.policy.branches))
+            velocity = state.policy.combine(own, state.request.sampling.guidance_scale)
+            stepped, latents = sampler.step(state.schedule, state.sampler, velocity, state.latents)
+            outputs.append(
+                DenoiseOutput(
+                    velocity=velocity, latents=latents, sampler=stepped, rows_max=rows_max
+                )
+            )
+        return outputs
+
+    def advance(self, state: DenoiseState, unit: WorkUnit, output: DenoiseOutput) -> DenoiseState:
+        """The state one step on."""
+        return replace(
+            state,
+            version=state.version + 1,
+            latents=output.latents,
+            sampler=output.sampler,
+            rows_max=output.rows_max,
+        )
+
+    def finalize(self, state: DenoiseState, instance: ResidentModel) -> LoopOutput:
+        """`latents` [1, C, T, H, W], as `WanPipeline(output_type="latent")` returns them."""
+        return LoopOutput(
+            values={"latents": state.latents}, digests={"latents": tensor_digest(state.latents)}
+        )
+
+    def state_bytes(self, state: DenoiseState) -> bytes:
+        """Position, schedule, conditions, and every tensor that later steps read."""
+        sampler = state.sampler
+        header = {
+            "schema": self.spec.state_schema,
+            "step_index": sampler.step_index,
+            "orders": (sampler.lower_order_nums, sampler.this_order),
+            "steps": state.schedule.steps,
+            "flow_shift": state.schedule.flow_shift,
+            "guidance_scale": state.request.sampling.guidance_scale,
+            "features": state.features_digest,
+        }
+        return encode_state(header, (state.latents, sampler.last_sample, *sampler.model_outputs))
+
+
+def initial_noise(shape: tuple[int, int, int, int], seed: int) -> torch.Tensor:
+    """The noise [1, C, T, H, W] that `WanPipeline.prepare_latents` draws for a CPU generator."""
+    generator = torch.Generator("cpu").manual_seed(seed)
+    return torch.randn((1, *shape), generator=generator, dtype=torch.float32)
+
+
+def _rows(state: DenoiseState) -> tuple[Row, ...]:
+    timestep = state.schedule.timesteps[state.sampler.step_index].view(1)
+    return branch_rows(state.latents, timestep.to(state.latents.device), state.features)
+
+
+def _split(
+    predictions: list[torch.Tensor], count: int
+) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+    return predictions[:count], predictions[count:]

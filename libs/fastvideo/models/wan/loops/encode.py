@@ -1,0 +1,131 @@
+"""Text encoding: one unit a text, features kept by key."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+
+from fastvideo.cache.keys import key_digest
+from fastvideo.loops.contract import LoopOutput, PlanContext, StateBase, StepContext, Values
+from fastvideo.loops.state_encoding import encode_state, tensor_digest
+from fastvideo.loops.units import UnitShape, next_unit_plan
+from fastvideo.model.caching import CacheKey
+from fastvideo.model.specs import LoopSpec
+from fastvideo.models.resident import ResidentModel
+from fastvideo.models.wan.keys import batch_key, text_features_key
+from fastvideo.models.wan.text import check_length, request_texts, tokenize
+from fastvideo.requests.types import RequestSpec
+from fastvideo.scheduling.work import CachePlan, LoopRef, WorkPlan, WorkUnit
+
+# Activations of one token through the encoder, a generous bound in float32 rows of its width.
+_ACTIVATION_ROWS = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EncodeState(StateBase):
+    """The texts, their keys, and the features so far."""
+
+    texts: tuple[str, ...]
+    keys: tuple[CacheKey, ...]
+    key_digests: tuple[str, ...]
+    text_length: int
+    feature_size: int
+    batch_key: str
+    # Each [L, D].
+    features: tuple[torch.Tensor, ...] = ()
+
+
+class EncodeKernel:
+    """Prompt, then negative prompt, to features, exactly as `diffusers.WanPipeline` makes them."""
+
+    def __init__(self, spec: LoopSpec) -> None:
+        self.spec = spec
+
+    def init_state(
+        self, loop: LoopRef, request: RequestSpec, inputs: Values, instance: ResidentModel
+    ) -> EncodeState:
+        """The cleaned texts and their keys.
+
+        Raises InvalidField for a text that is absent, too long, or would change nothing.
+        """
+        processor = instance.card.processors["text"]
+        tokenizer = instance.components["tokenizer"]
+        texts = request_texts(request)
+        for role, text in texts.items():
+            check_length(tokenizer, role, text, processor.max_tokens)
+        keys = tuple(
+            text_features_key(instance, text, processor.max_tokens) for text in texts.values()
+        )
+        shape = f"1x{processor.max_tokens}"
+        return EncodeState(
+            loop=loop,
+            request=request,
+            texts=tuple(texts.values()),
+            keys=keys,
+            key_digests=tuple(key_digest(key) for key in keys),
+            text_length=processor.max_tokens,
+            feature_size=instance.components["text_encoder"].module.config.d_model,
+            batch_key=batch_key(instance, self.spec.loop_id, shape=shape),
+        )
+
+    def plan_step(self, state: EncodeState, context: PlanContext) -> WorkPlan | None:
+        """The next text."""
+        index, total = len(state.features), len(state.texts)
+        digest = state.key_digests[min(index, total - 1)]
+        shape = UnitShape(
+            batch_key=state.batch_key,
+            cost_shape=f"1x{state.text_length}",
+            activation_bytes=4 * _ACTIVATION_ROWS * state.text_length * state.feature_size,
+            outputs=("text_features",),
+            cache_plan=CachePlan(reads=(digest,), writes=(digest,)),
+        )
+        return next_unit_plan(self.spec, state, context, index, total, shape)
+
+    def run_step(
+        self,
+        batch: Sequence[tuple[EncodeState, WorkUnit]],
+        instance: ResidentModel,
+        context: StepContext,
+    ) -> Sequence[torch.Tensor]:
+        """Each unit's features [L, D], from the cache or the encoder."""
+        return [self._features(state, unit, instance, context) for state, unit in batch]
+
+    def advance(self, state: EncodeState, unit: WorkUnit, output: torch.Tensor) -> EncodeState:
+        """The state with one more text encoded."""
+        return replace(state, version=state.version + 1, features=(*state.features, output))
+
+    def finalize(self, state: EncodeState, instance: ResidentModel) -> LoopOutput:
+        """`text_features` [branches, L, D], the prompt first."""
+        features = torch.stack(state.features)
+        return LoopOutput(
+            values={"text_features": features},
+            digests={"text_features": tensor_digest(features)},
+        )
+
+    def state_bytes(self, state: EncodeState) -> bytes:
+        """Keys and features."""
+        header = {"schema": self.spec.state_schema, "keys": state.key_digests}
+        return encode_state(header, state.features)
+
+    def _features(
+        self, state: EncodeState, unit: WorkUnit, instance: ResidentModel, context: StepContext
+    ) -> torch.Tensor:
+        index = unit.step_range.start
+        context.unit = unit
+        if context.cache is not None:
+            cached: torch.Tensor | None = context.cache.get(state.keys[index])
+            if cached is not None:
+                return cached
+        ids, mask = tokenize(
+            instance.components["tokenizer"], state.texts[index], state.text_length
+        )
+        encoder = instance.components["text_encoder"]
+        device = encoder.module.device
+        hidden = encoder(ids.to(device), mask.to(device))[0]
+        context.forwards += 1
+        features = torch.zeros_like(hidden)
+        tokens = int(mask.sum())
+        features[:tokens] = hidden[:tokens]
+        if context.cache is not None:
+            context.cache.put(state.keys[index], features)
+        return features
