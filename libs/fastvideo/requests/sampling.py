@@ -68,7 +68,8 @@ def resolve_sampling(
 
 def _default_of(name: str, spec: ParameterSpec, random_seed: int) -> float:
     if name == "seed":
-        return random_seed
+        span = int(spec.maximum) - int(spec.minimum) + 1
+        return int(spec.minimum) + random_seed % span
     return spec.default_value if name in _REAL_FIELDS else int(spec.default_value)
 
 

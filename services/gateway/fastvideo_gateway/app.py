@@ -1,0 +1,190 @@
+"""The gateway put together: from configuration to a running server, and its orderly end."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+from fastvideo.api.artifacts.v1 import artifacts_pb2, artifacts_pb2_grpc
+from fastvideo.api.gateway.v1 import gateway_pb2, gateway_pb2_grpc
+from fastvideo.api.sessions.v1 import sessions_pb2, sessions_pb2_grpc
+from fastvideo.bus.nats import NatsBus, NatsBusConfig
+from fastvideo.clock import Clock, SystemClock
+from fastvideo.deployment.catalog import Catalog
+from fastvideo.errors import Unavailable
+from fastvideo.events.appender import Appender
+from fastvideo.events.postgres import PostgresEventStore
+from fastvideo.events.store import EventLog
+from fastvideo.events.wakeups import BusWakeups, LocalWakeups, Wakeups
+from fastvideo.rpc.channel import open_channel
+from fastvideo.rpc.server import Server, Service
+from fastvideo.telemetry.logging import get_logger
+from fastvideo_gateway.cancellation import Canceller
+from fastvideo_gateway.config import Config
+from fastvideo_gateway.health import HealthListener, Readiness, keep_checking
+from fastvideo_gateway.index import RequestIndex
+from fastvideo_gateway.index_postgres import PostgresIndex
+from fastvideo_gateway.listing import Lister
+from fastvideo_gateway.models import ModelDirectory
+from fastvideo_gateway.offers import offered_models
+from fastvideo_gateway.projector import Projector
+from fastvideo_gateway.proxy import ArtifactProxy, SessionProxy
+from fastvideo_gateway.service import GatewayParts, GatewayService
+from fastvideo_gateway.stored_inputs import StoredInputs
+from fastvideo_gateway.submission import Appends, ChecksInputs, Submitter
+from fastvideo_gateway.watching import WatchHub
+
+_LOG: Final = get_logger(__name__)
+
+# How long a starting gateway waits for the database.
+DATABASE_WAIT_S: Final = 60.0
+RETRY_S: Final = 0.25
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Core:
+    """The gateway's parts behind its server; `run` must run beside them."""
+
+    parts: GatewayParts
+    projector: Projector
+
+    async def run(self) -> None:
+        """Follow the log for lists and watches, for ever; ends by cancellation."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self.projector.run(), name="projector")
+            group.create_task(self.parts.watches.run(), name="watches")
+
+
+def assemble(
+    log: EventLog,
+    appender: Appends,
+    index: RequestIndex,
+    catalog: Catalog,
+    inputs: ChecksInputs,
+    *,
+    wakeups: Wakeups | None = None,
+    clock: Clock | None = None,
+) -> Core:
+    """The parts over any log and any index."""
+    clock = clock or SystemClock()
+    projector = Projector(log, index, wakeups)
+    lister = Lister(log, index, projector)
+    parts = GatewayParts(
+        log=log,
+        submitter=Submitter(log, appender, catalog, inputs, clock),
+        lister=lister,
+        canceller=Canceller(log, appender, lister, clock),
+        watches=WatchHub(log, wakeups),
+        models=ModelDirectory(catalog, index),
+    )
+    return Core(parts, projector)
+
+
+@dataclass(frozen=True, slots=True)
+class RunningGateway:
+    """A gateway that serves."""
+
+    address: str
+    # Empty without an HTTP listener.
+    http_address: str
+    core: Core
+    # Ends only by an error: the log broke its own rules.
+    task: asyncio.Task[None]
+
+
+@asynccontextmanager
+async def running_gateway(config: Config) -> AsyncIterator[RunningGateway]:
+    """Serve inside the block. Raises Unavailable when the database or a port cannot be had."""
+    catalog = offered_models(config.models, config.checkpoints)
+    async with AsyncExitStack() as stack:
+        log = await _patiently(lambda: PostgresEventStore.open(config.postgres_dsn))
+        stack.push_async_callback(log.close)
+        log_epoch = await log.log_epoch()
+        index = await _patiently(lambda: PostgresIndex.open(config.postgres_dsn, log_epoch))
+        stack.push_async_callback(index.close)
+        wakeups = await _wakeups(config, stack)
+        appender = await stack.enter_async_context(Appender(log, wakeups))
+        artifacts = await stack.enter_async_context(open_channel(config.artifacts_address))
+        sessions = await stack.enter_async_context(open_channel(config.sessions_address))
+        artifact_stub = artifacts_pb2_grpc.ArtifactServiceStub(artifacts)
+        session_stub = sessions_pb2_grpc.SessionServiceStub(sessions)
+        inputs = StoredInputs(artifact_stub)
+        core = assemble(log, appender, index, catalog, inputs, wakeups=wakeups)
+        server = Server(
+            config.listen,
+            services(
+                GatewayService(core.parts), ArtifactProxy(artifact_stub), SessionProxy(session_stub)
+            ),
+            ready=False,
+        )
+        readiness = Readiness()
+        http = HealthListener(config.http_listen, readiness) if config.http_listen else None
+        task = asyncio.create_task(_run(core, readiness, server, log), name="gateway")
+        stack.push_async_callback(_end, task)
+        await stack.enter_async_context(server)
+        if http is not None:
+            await http.start()
+            stack.push_async_callback(http.stop)
+        yield RunningGateway(server.address, http.address if http else "", core, task)
+
+
+def services(
+    gateway: GatewayService, artifacts: ArtifactProxy, sessions: SessionProxy
+) -> tuple[Service, ...]:
+    """What one address of the gateway serves."""
+    return (
+        Service.of(
+            gateway_pb2.DESCRIPTOR,
+            "GatewayService",
+            gateway_pb2_grpc.add_GatewayServiceServicer_to_server,
+            gateway,
+        ),
+        Service.of(
+            artifacts_pb2.DESCRIPTOR,
+            "ArtifactService",
+            artifacts_pb2_grpc.add_ArtifactServiceServicer_to_server,
+            artifacts,
+        ),
+        Service.of(
+            sessions_pb2.DESCRIPTOR,
+            "SessionService",
+            sessions_pb2_grpc.add_SessionServiceServicer_to_server,
+            sessions,
+        ),
+    )
+
+
+async def _run(core: Core, readiness: Readiness, server: Server, log: EventLog) -> None:
+    async with asyncio.TaskGroup() as group:
+        group.create_task(core.run(), name="core")
+        checking = keep_checking(readiness, log, core.parts.models, server.set_ready)
+        group.create_task(checking, name="readiness")
+
+
+async def _wakeups(config: Config, stack: AsyncExitStack) -> Wakeups:
+    if not config.nats_url:
+        return LocalWakeups()
+    bus = NatsBus.open(NatsBusConfig(url=config.nats_url))
+    stack.push_async_callback(bus.close)
+    return await BusWakeups.open(bus)
+
+
+async def _patiently(make: Callable[[], Awaitable[T]]) -> T:
+    """What `make` gives, tried again while the database is away."""
+    deadline = asyncio.get_running_loop().time() + DATABASE_WAIT_S
+    while True:
+        try:
+            return await make()
+        except Unavailable as error:
+            if asyncio.get_running_loop().time() > deadline:
+                raise
+            _LOG.warning("waiting for the database", error=error.message)
+        await asyncio.sleep(RETRY_S)
+
+
+async def _end(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    await asyncio.wait({task})

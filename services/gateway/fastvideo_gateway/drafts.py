@@ -1,0 +1,91 @@
+"""Submit messages as drafts of requests."""
+
+import hashlib
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from types import MappingProxyType
+from typing import Any, Final
+
+from google.protobuf.timestamp_pb2 import Timestamp
+
+from fastvideo import wire
+from fastvideo.api.common.v1 import request_pb2
+from fastvideo.api.gateway.v1 import gateway_pb2
+from fastvideo.errors import InvalidField
+from fastvideo.requests.draft import RequestDraft
+from fastvideo.requests.types import (
+    ActionPart,
+    AudioPart,
+    ImagePart,
+    InputPart,
+    LatentPart,
+    OutputSpec,
+    RequestKind,
+    SamplingOverrides,
+    TextPart,
+    VideoPart,
+)
+
+_PARTS: Final[Mapping[str, type[Any]]] = MappingProxyType(
+    {
+        "text": TextPart,
+        "image": ImagePart,
+        "video": VideoPart,
+        "audio": AudioPart,
+        "action": ActionPart,
+        "latent": LatentPart,
+    }
+)
+
+
+def draft_of(message: gateway_pb2.SubmitRequestRequest) -> RequestDraft:
+    """What a submit asks for. Raises InvalidField for what is not a draft at all."""
+    sampling = SamplingOverrides()
+    if message.HasField("sampling"):
+        sampling = wire.from_proto(SamplingOverrides, message.sampling)
+    return RequestDraft(
+        model_id=message.model_id,
+        inputs=tuple(_part(i, part) for i, part in enumerate(message.inputs)),
+        kind=_kind(message.kind),
+        program_id=message.program_id,
+        sampling=sampling,
+        outputs=wire.from_proto(OutputSpec, message.outputs)
+        if message.HasField("outputs")
+        else None,
+        session_id=message.session_id,
+        priority=message.priority,
+        deadline=_deadline(message.deadline) if message.HasField("deadline") else None,
+    )
+
+
+def payload_digest(message: gateway_pb2.SubmitRequestRequest) -> str:
+    """What a submit asks for, its idempotency key aside, as a SHA-256 in hexadecimal."""
+    payload = gateway_pb2.SubmitRequestRequest()
+    payload.CopyFrom(message)
+    payload.ClearField("idempotency_key")
+    return hashlib.sha256(payload.SerializeToString(deterministic=True)).hexdigest()
+
+
+def _part(index: int, message: request_pb2.InputPart) -> InputPart:
+    chosen = message.WhichOneof("part")
+    if chosen is None:
+        allowed = f"one of: {', '.join(_PARTS)}"
+        raise InvalidField(f"inputs[{index}]", None, allowed, reason="UNKNOWN_PART")
+    part: InputPart = wire.from_proto(_PARTS[chosen], getattr(message, chosen))
+    return part
+
+
+def _kind(number: "request_pb2.RequestKind.ValueType") -> RequestKind | None:
+    if number == request_pb2.REQUEST_KIND_UNSPECIFIED:
+        return None
+    names = request_pb2.RequestKind.DESCRIPTOR.values_by_number
+    if number not in names:
+        raise InvalidField("kind", number, ", ".join(RequestKind))
+    return RequestKind(names[number].name.removeprefix("REQUEST_KIND_").lower())
+
+
+def _deadline(stamp: Timestamp) -> datetime:
+    try:
+        return stamp.ToDatetime(tzinfo=UTC)
+    except ValueError as error:
+        raise InvalidField("deadline", stamp.seconds, "a time of the years 1 to 9999") from error

@@ -1,0 +1,154 @@
+"""What the gateway keeps for lists: a projection of the log that may be thrown away.
+
+The port has two adapters: one in memory and one in Postgres. Both take the log's events in the
+order of each partition, any number of times, and remember how far they came.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final, Protocol
+
+from fastvideo.errors import CorruptLog, FastVideoError
+from fastvideo.events.catalog import event_of
+from fastvideo.events.records import StoredEvent
+from fastvideo.requests.state import STREAM_PREFIX, evolve
+from fastvideo.requests.types import RequestState, RequestStatus
+from fastvideo.scheduling.events import WorkerAttached, WorkerLost
+from fastvideo.telemetry.logging import get_logger
+
+_LOG: Final = get_logger(__name__)
+
+_WORKER_TYPES: Final = frozenset({WorkerAttached.__name__, WorkerLost.__name__})
+
+
+@dataclass(frozen=True, slots=True)
+class PagePosition:
+    """Where a page of requests begins: after this one, in the order newest first."""
+
+    accepted_at: datetime
+    request_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListQuery:
+    """Which requests to list, newest first."""
+
+    tenant_id: str
+    limit: int
+    # None lists all.
+    statuses: frozenset[RequestStatus] | None = None
+    # Empty lists all.
+    session_id: str = ""
+    after: PagePosition | None = None
+
+
+class RequestIndex(Protocol):
+    """Requests by time, status and session, and the workers that are attached."""
+
+    async def positions(self) -> Mapping[int, int]:
+        """The offset of the last event taken in, by partition."""
+        ...
+
+    async def apply(self, events: Sequence[StoredEvent]) -> None:
+        """Take in events of one partition; those that were taken in before are passed over.
+
+        The change and the new position are one transaction. Raises CorruptLog when an event
+        between the position and the first one is missing.
+        """
+        ...
+
+    async def list_requests(self, query: ListQuery) -> tuple[RequestState, ...]:
+        """The requests of a query, newest first."""
+        ...
+
+    async def attached_workers(self) -> tuple[WorkerAttached, ...]:
+        """The workers that are attached now."""
+        ...
+
+    async def close(self) -> None:
+        """Give back what the index holds."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """What some events change."""
+
+    requests: Mapping[str, RequestState]
+    # None for a worker that is gone.
+    workers: Mapping[str, WorkerAttached | None]
+
+
+def fresh_events(events: Sequence[StoredEvent], position: int) -> Sequence[StoredEvent]:
+    """The events after a position, which must follow it without a gap."""
+    fresh = [stored for stored in events if stored.offset > position]
+    if fresh and fresh[0].offset != position + 1:
+        raise CorruptLog(
+            f"partition {fresh[0].partition} goes on at offset {fresh[0].offset}, "
+            f"not at {position + 1}",
+            reason="OFFSET_GAP",
+        )
+    return fresh
+
+
+def touched_requests(events: Iterable[StoredEvent]) -> list[str]:
+    """Ids of the requests whose streams the events are in."""
+    ids = (
+        stored.stream_id.removeprefix(STREAM_PREFIX)
+        for stored in events
+        if stored.stream_id.startswith(STREAM_PREFIX)
+    )
+    return list(dict.fromkeys(ids))
+
+
+def touched_workers(events: Iterable[StoredEvent]) -> bool:
+    """Whether a worker came or went."""
+    return any(stored.type in _WORKER_TYPES for stored in events)
+
+
+def fold_changes(
+    events: Iterable[StoredEvent],
+    requests: Mapping[str, RequestState],
+    workers: Mapping[str, WorkerAttached],
+) -> Changes:
+    """What the events make of the requests and workers that they touch.
+
+    A list is a view, not the truth: a request that does not fold is left out and told of in the
+    log, so that it does not stop all others.
+    """
+    new_requests: dict[str, RequestState] = {}
+    new_workers: dict[str, WorkerAttached | None] = {}
+    for stored in events:
+        if stored.stream_id.startswith(STREAM_PREFIX):
+            request_id = stored.stream_id.removeprefix(STREAM_PREFIX)
+            before = new_requests.get(request_id, requests.get(request_id))
+            after = _evolved(before, stored)
+            if after is not None:
+                new_requests[request_id] = after
+        elif stored.type in _WORKER_TYPES:
+            _fold_worker(stored, workers, new_workers)
+    return Changes(new_requests, new_workers)
+
+
+def _evolved(before: RequestState | None, stored: StoredEvent) -> RequestState | None:
+    try:
+        return evolve(before, event_of(stored))
+    except FastVideoError as error:
+        _LOG.error("request left out of lists", stream=stored.stream_id, error=error.message)
+        return None
+
+
+def _fold_worker(
+    stored: StoredEvent,
+    workers: Mapping[str, WorkerAttached],
+    changed: dict[str, WorkerAttached | None],
+) -> None:
+    payload = event_of(stored).payload
+    if isinstance(payload, WorkerAttached):
+        changed[payload.worker_id] = payload
+    elif isinstance(payload, WorkerLost):
+        known = changed.get(payload.worker_id, workers.get(payload.worker_id))
+        # Its next incarnation may have attached before the loss of the last was told.
+        if known is not None and payload.incarnation in ("", known.incarnation):
+            changed[payload.worker_id] = None

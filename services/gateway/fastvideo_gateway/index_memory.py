@@ -1,0 +1,58 @@
+"""The index in dictionaries: for unit tests."""
+
+from collections.abc import Mapping, Sequence
+
+from fastvideo.events.records import StoredEvent
+from fastvideo.requests.types import RequestState
+from fastvideo.scheduling.events import WorkerAttached
+from fastvideo_gateway.index import ListQuery, fold_changes, fresh_events
+
+
+class MemoryIndex:
+    """A `RequestIndex` that forgets everything when the process ends."""
+
+    def __init__(self) -> None:
+        self._positions: dict[int, int] = {}
+        self._requests: dict[str, RequestState] = {}
+        self._workers: dict[str, WorkerAttached] = {}
+
+    async def positions(self) -> Mapping[int, int]:
+        return dict(self._positions)
+
+    async def apply(self, events: Sequence[StoredEvent]) -> None:
+        if not events:
+            return
+        partition = events[0].partition
+        fresh = fresh_events(events, self._positions.get(partition, 0))
+        changes = fold_changes(fresh, self._requests, self._workers)
+        self._requests.update(changes.requests)
+        for worker_id, worker in changes.workers.items():
+            self._workers.pop(worker_id, None)
+            if worker is not None:
+                self._workers[worker_id] = worker
+        if fresh:
+            self._positions[partition] = fresh[-1].offset
+
+    async def list_requests(self, query: ListQuery) -> tuple[RequestState, ...]:
+        found = [state for state in self._requests.values() if _matches(state, query)]
+        found.sort(key=lambda state: (state.accepted_at, state.spec.request_id), reverse=True)
+        return tuple(found[: query.limit])
+
+    async def attached_workers(self) -> tuple[WorkerAttached, ...]:
+        return tuple(self._workers.values())
+
+    async def close(self) -> None:
+        """Nothing is held."""
+
+
+def _matches(state: RequestState, query: ListQuery) -> bool:
+    spec, after = state.spec, query.after
+    return (
+        spec.tenant_id == query.tenant_id
+        and (query.statuses is None or state.status in query.statuses)
+        and query.session_id in ("", spec.session_id)
+        and (
+            after is None
+            or (state.accepted_at, spec.request_id) < (after.accepted_at, after.request_id)
+        )
+    )

@@ -1,0 +1,182 @@
+"""The index in Postgres, in the schema `gateway`."""
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from fastvideo import wire
+from fastvideo.events.postgres_pool import Connection, PostgresPool
+from fastvideo.events.projection_tables import Layout, ProjectionTables
+from fastvideo.events.records import StoredEvent
+from fastvideo.requests.types import RequestState
+from fastvideo.scheduling.events import WorkerAttached
+from fastvideo_gateway.index import (
+    ListQuery,
+    fold_changes,
+    fresh_events,
+    touched_requests,
+    touched_workers,
+)
+
+LAYOUT: Final = Layout(
+    schema="gateway",
+    version=1,
+    statements=(
+        """
+        CREATE TABLE {schema}.requests (
+            request_id text COLLATE "C" NOT NULL PRIMARY KEY,
+            tenant_id text COLLATE "C" NOT NULL,
+            session_id text COLLATE "C" NOT NULL,
+            status text COLLATE "C" NOT NULL,
+            accepted_at timestamptz NOT NULL,
+            state bytea NOT NULL
+        )
+        """,
+        """
+        CREATE INDEX requests_newest
+            ON {schema}.requests (tenant_id, accepted_at DESC, request_id DESC)
+        """,
+        """
+        CREATE INDEX requests_of_status
+            ON {schema}.requests (tenant_id, status, accepted_at DESC, request_id DESC)
+        """,
+        """
+        CREATE INDEX requests_of_session
+            ON {schema}.requests (tenant_id, session_id, accepted_at DESC, request_id DESC)
+            WHERE session_id <> ''
+        """,
+        """
+        CREATE TABLE {schema}.workers (
+            worker_id text COLLATE "C" NOT NULL PRIMARY KEY,
+            attached bytea NOT NULL
+        )
+        """,
+    ),
+)
+
+_UPSERT_REQUESTS: Final = """
+INSERT INTO gateway.requests AS r
+    SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::text[],
+                         $5::timestamptz[], $6::bytea[])
+    ON CONFLICT (request_id) DO UPDATE SET status = excluded.status, state = excluded.state
+"""
+
+_UPSERT_WORKER: Final = """
+INSERT INTO gateway.workers VALUES ($1, $2)
+    ON CONFLICT (worker_id) DO UPDATE SET attached = excluded.attached
+"""
+
+CONNECTIONS_MAX: Final = 4
+
+
+class PostgresIndex:
+    """A `RequestIndex` that outlives the process and can be rebuilt from the log."""
+
+    def __init__(self, tables: ProjectionTables) -> None:
+        self._tables = tables
+
+    @classmethod
+    async def open(cls, dsn: str, log_epoch: int) -> "PostgresIndex":
+        """Connect, and make the tables anew when they are not of this layout and log epoch."""
+        pool = await PostgresPool.open(dsn, connections_max=CONNECTIONS_MAX)
+        tables = ProjectionTables(pool, LAYOUT)
+        try:
+            await tables.prepare(log_epoch)
+        except BaseException:
+            await pool.close()
+            raise
+        return cls(tables)
+
+    async def positions(self) -> Mapping[int, int]:
+        return await self._tables.positions()
+
+    async def apply(self, events: Sequence[StoredEvent]) -> None:
+        if not events:
+            return
+        partition = events[0].partition
+        async with self._tables.advancing(partition) as (connection, position):
+            fresh = fresh_events(events, position)
+            if not fresh:
+                return
+            requests = await _load_requests(connection, touched_requests(fresh))
+            workers = await _load_workers(connection) if touched_workers(fresh) else {}
+            changes = fold_changes(fresh, requests, workers)
+            await _store_requests(connection, list(changes.requests.values()))
+            await _store_workers(connection, changes.workers)
+            await self._tables.advance(connection, partition, fresh[-1].offset)
+
+    async def list_requests(self, query: ListQuery) -> tuple[RequestState, ...]:
+        sql, arguments = _list_statement(query)
+        async with self._tables.connection() as connection:
+            rows = await connection.fetch(sql, *arguments)
+        return tuple(wire.decode(RequestState, row["state"]) for row in rows)
+
+    async def attached_workers(self) -> tuple[WorkerAttached, ...]:
+        async with self._tables.connection() as connection:
+            return tuple((await _load_workers(connection)).values())
+
+    async def close(self) -> None:
+        await self._tables.close()
+
+
+def _list_statement(query: ListQuery) -> tuple[str, list[object]]:
+    """The query with only the conditions that it has, so that each finds its index."""
+    arguments: list[object] = [query.tenant_id]
+    conditions = ["tenant_id = $1"]
+
+    def where(condition: str, *values: object) -> None:
+        first = len(arguments) + 1
+        arguments.extend(values)
+        conditions.append(condition.format(*(f"${first + i}" for i in range(len(values)))))
+
+    if query.statuses is not None:
+        where("status = ANY({})", [status.value for status in query.statuses])
+    if query.session_id:
+        where("session_id = {} AND session_id <> ''", query.session_id)
+    if query.after is not None:
+        after = query.after
+        where("(accepted_at, request_id) < ({}, {})", after.accepted_at, after.request_id)
+    arguments.append(query.limit)
+    return (
+        f"SELECT state FROM gateway.requests WHERE {' AND '.join(conditions)} "
+        f"ORDER BY accepted_at DESC, request_id DESC LIMIT ${len(arguments)}",
+        arguments,
+    )
+
+
+async def _load_requests(connection: Connection, ids: list[str]) -> dict[str, RequestState]:
+    if not ids:
+        return {}
+    rows = await connection.fetch(
+        "SELECT request_id, state FROM gateway.requests WHERE request_id = ANY($1)", ids
+    )
+    return {row["request_id"]: wire.decode(RequestState, row["state"]) for row in rows}
+
+
+async def _load_workers(connection: Connection) -> dict[str, WorkerAttached]:
+    rows = await connection.fetch("SELECT worker_id, attached FROM gateway.workers")
+    return {row["worker_id"]: wire.decode(WorkerAttached, row["attached"]) for row in rows}
+
+
+async def _store_requests(connection: Connection, states: Sequence[RequestState]) -> None:
+    if not states:
+        return
+    specs = [state.spec for state in states]
+    await connection.execute(
+        _UPSERT_REQUESTS,
+        [spec.request_id for spec in specs],
+        [spec.tenant_id for spec in specs],
+        [spec.session_id for spec in specs],
+        [state.status.value for state in states],
+        [state.accepted_at for state in states],
+        [wire.encode(state) for state in states],
+    )
+
+
+async def _store_workers(
+    connection: Connection, workers: Mapping[str, WorkerAttached | None]
+) -> None:
+    for worker_id, attached in workers.items():
+        if attached is None:
+            await connection.execute("DELETE FROM gateway.workers WHERE worker_id = $1", worker_id)
+        else:
+            await connection.execute(_UPSERT_WORKER, worker_id, wire.encode(attached))

@@ -1,0 +1,128 @@
+"""Artifacts and sessions on the gateway's own port: users know one address.
+
+Calls are handed on with what is left of their deadline; the trace goes with them.
+"""
+
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
+
+import grpc
+from google.protobuf import any_pb2
+from google.rpc import code_pb2, error_details_pb2, status_pb2
+from grpc_status import rpc_status
+
+from fastvideo.api.artifacts.v1 import artifacts_pb2, artifacts_pb2_grpc
+from fastvideo.api.sessions.v1 import sessions_pb2, sessions_pb2_grpc
+from fastvideo.rpc.errors import DOMAIN, from_rpc_error
+from fastvideo.rpc.unknown_fields import refuse_unknown_fields
+
+if TYPE_CHECKING:
+    from google.protobuf.message import Message
+
+    from fastvideo.api.artifacts.v1.artifacts_pb2_grpc import ArtifactServiceAsyncStub
+    from fastvideo.api.sessions.v1.sessions_pb2_grpc import SessionServiceAsyncStub
+
+# For callers that give none.
+DEADLINE_S_DEFAULT: Final = 30.0
+
+RequestT = TypeVar("RequestT", bound="Message")
+ResponseT = TypeVar("ResponseT")
+
+Context = grpc.aio.ServicerContext[Any, Any]
+
+
+class ArtifactProxy(artifacts_pb2_grpc.ArtifactServiceServicer):
+    """Reads of artifacts; putting them is for workers, who know the service itself."""
+
+    def __init__(self, stub: "ArtifactServiceAsyncStub") -> None:
+        self._stub = stub
+
+    async def PutArtifact(
+        self,
+        request_iterator: AsyncIterator[artifacts_pb2.PutArtifactRequest],
+        context: Context,
+    ) -> artifacts_pb2.PutArtifactResponse:
+        await _refuse_put(context)
+
+    async def GetArtifact(
+        self, request: artifacts_pb2.GetArtifactRequest, context: Context
+    ) -> AsyncIterator[artifacts_pb2.GetArtifactResponse]:
+        refuse_unknown_fields(request)
+        # A download takes as long as its caller allows.
+        with _typed_errors():
+            async for response in self._stub.GetArtifact(request, timeout=_left(context)):
+                yield response
+
+    async def StatArtifact(
+        self, request: artifacts_pb2.StatArtifactRequest, context: Context
+    ) -> artifacts_pb2.StatArtifactResponse:
+        return await _forward(self._stub.StatArtifact, request, context)
+
+    async def ListArtifacts(
+        self, request: artifacts_pb2.ListArtifactsRequest, context: Context
+    ) -> artifacts_pb2.ListArtifactsResponse:
+        return await _forward(self._stub.ListArtifacts, request, context)
+
+
+class SessionProxy(sessions_pb2_grpc.SessionServiceServicer):
+    """All of the session service."""
+
+    def __init__(self, stub: "SessionServiceAsyncStub") -> None:
+        self._stub = stub
+
+    async def CreateSession(
+        self, request: sessions_pb2.CreateSessionRequest, context: Context
+    ) -> sessions_pb2.CreateSessionResponse:
+        return await _forward(self._stub.CreateSession, request, context)
+
+    async def GetSession(
+        self, request: sessions_pb2.GetSessionRequest, context: Context
+    ) -> sessions_pb2.GetSessionResponse:
+        return await _forward(self._stub.GetSession, request, context)
+
+    async def ListSessions(
+        self, request: sessions_pb2.ListSessionsRequest, context: Context
+    ) -> sessions_pb2.ListSessionsResponse:
+        return await _forward(self._stub.ListSessions, request, context)
+
+    async def CloseSession(
+        self, request: sessions_pb2.CloseSessionRequest, context: Context
+    ) -> sessions_pb2.CloseSessionResponse:
+        return await _forward(self._stub.CloseSession, request, context)
+
+
+async def _forward(
+    method: "grpc.aio.UnaryUnaryMultiCallable[RequestT, ResponseT]",
+    request: RequestT,
+    context: Context,
+) -> ResponseT:
+    refuse_unknown_fields(request)
+    with _typed_errors():
+        return await method(request, timeout=_left(context) or DEADLINE_S_DEFAULT)
+
+
+def _left(context: Context) -> float | None:
+    """Seconds until the caller's deadline; None when it gave none."""
+    left_s = context.time_remaining()
+    return None if left_s is None else max(left_s, 0.001)
+
+
+@contextmanager
+def _typed_errors() -> Iterator[None]:
+    try:
+        yield
+    except grpc.aio.AioRpcError as error:
+        raise from_rpc_error(error) from error
+
+
+async def _refuse_put(context: Context) -> NoReturn:
+    message = "artifacts are put by workers, not through the gateway"
+    info = any_pb2.Any()
+    info.Pack(
+        error_details_pb2.ErrorInfo(
+            reason="PUT_NOT_ALLOWED", domain=DOMAIN, metadata={"method": "PutArtifact"}
+        )
+    )
+    status = status_pb2.Status(code=code_pb2.PERMISSION_DENIED, message=message, details=[info])
+    await context.abort_with_status(rpc_status.to_status(status))

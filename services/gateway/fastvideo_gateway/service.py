@@ -1,0 +1,158 @@
+"""GatewayService: the gRPC face of submit, get, list, watch, cancel and the models."""
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+
+from fastvideo import wire
+from fastvideo.api.common.v1 import request_pb2, work_pb2
+from fastvideo.api.gateway.v1 import gateway_pb2, gateway_pb2_grpc
+from fastvideo.errors import InvalidField, NotFound
+from fastvideo.events.catalog import event_of
+from fastvideo.events.store import EventLog
+from fastvideo.requests.reading import read_request
+from fastvideo.requests.types import RequestStatus
+from fastvideo.rpc.unknown_fields import refuse_unknown_fields
+from fastvideo.scheduling.work import CancelScope, CancelScopeKind
+from fastvideo_gateway.cancellation import SCOPES, Canceller
+from fastvideo_gateway.identity import DEFAULT_TENANT
+from fastvideo_gateway.listing import Lister
+from fastvideo_gateway.models import ModelDirectory, ModelStatus
+from fastvideo_gateway.submission import Submitter
+from fastvideo_gateway.watching import WatchHub
+
+
+@dataclass(frozen=True, slots=True)
+class GatewayParts:
+    """What the service is made of."""
+
+    log: EventLog
+    submitter: Submitter
+    lister: Lister
+    canceller: Canceller
+    watches: WatchHub
+    models: ModelDirectory
+
+
+class GatewayService(gateway_pb2_grpc.GatewayServiceServicer):
+    """Messages in, messages out; typed errors become statuses in the server's interceptor.
+
+    A call that its client's deadline ends is cancelled by gRPC, whatever it waits for.
+    """
+
+    def __init__(self, parts: GatewayParts) -> None:
+        self._parts = parts
+
+    async def SubmitRequest(
+        self, request: gateway_pb2.SubmitRequestRequest, context: object
+    ) -> gateway_pb2.SubmitRequestResponse:
+        refuse_unknown_fields(request)
+        submitted = await self._parts.submitter.submit(request, DEFAULT_TENANT)
+        return gateway_pb2.SubmitRequestResponse(
+            state=wire.to_proto(submitted.state), repeated=submitted.repeated
+        )
+
+    async def GetRequest(
+        self, request: gateway_pb2.GetRequestRequest, context: object
+    ) -> gateway_pb2.GetRequestResponse:
+        refuse_unknown_fields(request)
+        _require(request.request_id, "request_id", "the id of a request")
+        # Read from the log, not from the index: what was accepted is found at once.
+        state = await read_request(self._parts.log, request.request_id)
+        if state is None or state.spec.tenant_id != DEFAULT_TENANT:
+            raise NotFound(f"request {request.request_id} does not exist", subject="request_id")
+        return gateway_pb2.GetRequestResponse(state=wire.to_proto(state))
+
+    async def ListRequests(
+        self, request: gateway_pb2.ListRequestsRequest, context: object
+    ) -> gateway_pb2.ListRequestsResponse:
+        refuse_unknown_fields(request)
+        page = await self._parts.lister.page(
+            DEFAULT_TENANT,
+            page_size=request.page_size,
+            page_token=request.page_token,
+            status=_status(request.status),
+            session_id=request.session_id,
+        )
+        return gateway_pb2.ListRequestsResponse(
+            states=[wire.to_proto(state) for state in page.states],
+            next_page_token=page.next_page_token,
+        )
+
+    async def WatchRequest(
+        self, request: gateway_pb2.WatchRequestRequest, context: object
+    ) -> AsyncIterator[gateway_pb2.WatchRequestResponse]:
+        refuse_unknown_fields(request)
+        _require(request.request_id, "request_id", "the id of a request")
+        events = self._parts.watches.watch(
+            request.request_id, request.after_sequence, DEFAULT_TENANT
+        )
+        async for stored in events:
+            yield gateway_pb2.WatchRequestResponse(
+                sequence=stored.stream_version, event=wire.to_proto(event_of(stored))
+            )
+
+    async def CancelRequest(
+        self, request: gateway_pb2.CancelRequestRequest, context: object
+    ) -> gateway_pb2.CancelRequestResponse:
+        refuse_unknown_fields(request)
+        scope = _scope(request.scope)
+        state = await self._parts.canceller.cancel(scope, request.reason, DEFAULT_TENANT)
+        return gateway_pb2.CancelRequestResponse(
+            state=None if state is None else wire.to_proto(state)
+        )
+
+    async def ListModels(
+        self, request: gateway_pb2.ListModelsRequest, context: object
+    ) -> gateway_pb2.ListModelsResponse:
+        refuse_unknown_fields(request)
+        models = await self._parts.models.list()
+        return gateway_pb2.ListModelsResponse(models=map(_summary, models))
+
+    async def DescribeModel(
+        self, request: gateway_pb2.DescribeModelRequest, context: object
+    ) -> gateway_pb2.DescribeModelResponse:
+        refuse_unknown_fields(request)
+        _require(request.model_id, "model_id", "the id of a model")
+        model = await self._parts.models.describe(request.model_id)
+        return gateway_pb2.DescribeModelResponse(
+            spec=wire.to_proto(model.entry.card),
+            card_digest=model.entry.card_digest,
+            ready=model.ready,
+            unavailable_reason=model.entry.unavailable_reason,
+            programs=[wire.to_proto(program) for program in model.entry.programs.values()],
+        )
+
+
+def _summary(model: ModelStatus) -> gateway_pb2.ModelSummary:
+    card = model.entry.card
+    return gateway_pb2.ModelSummary(
+        model_id=card.model_id,
+        family=card.family,
+        description=card.description,
+        capabilities=card.capabilities.capabilities,
+        ready=model.ready,
+        unavailable_reason=model.entry.unavailable_reason,
+    )
+
+
+def _require(value: str, field: str, allowed: str) -> None:
+    if not value:
+        raise InvalidField(field, value, allowed, reason="FIELD_REQUIRED")
+
+
+def _status(number: "request_pb2.RequestStatus.ValueType") -> RequestStatus | None:
+    if number == request_pb2.REQUEST_STATUS_UNSPECIFIED:
+        return None
+    names = request_pb2.RequestStatus.DESCRIPTOR.values_by_number
+    if number not in names:
+        raise InvalidField("status", number, ", ".join(RequestStatus))
+    return RequestStatus(names[number].name.removeprefix("REQUEST_STATUS_").lower())
+
+
+def _scope(message: work_pb2.CancelScope) -> CancelScope:
+    names = work_pb2.CancelScopeKind.DESCRIPTOR.values_by_number
+    kind = names[message.kind].name if message.kind in names else str(message.kind)
+    text = kind.removeprefix("CANCEL_SCOPE_KIND_").lower()
+    if text not in set(CancelScopeKind):
+        raise InvalidField("scope.kind", text, " or ".join(SCOPES))
+    return CancelScope(kind=CancelScopeKind(text), target_id=message.target_id)
