@@ -38,8 +38,8 @@ def get_logger(name: str) -> structlog.stdlib.BoundLogger:
 def configure(service_name: str, *, level: str = "INFO", stream: TextIO | None = None) -> None:
     """Send the logs of this process, and of the libraries in it, to a stream as JSON lines.
 
-    `level` is a name of the standard library's. The default stream is standard error, since
-    standard output belongs to a program's results.
+    `level` is a name of the standard library's, in either case. The default stream is standard
+    error, since standard output belongs to a program's results.
     """
 
     def add_service(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
@@ -69,7 +69,7 @@ def configure(service_name: str, *, level: str = "INFO", stream: TextIO | None =
     handler.setFormatter(formatter)
     root = logging.getLogger()
     root.handlers[:] = [handler]
-    root.setLevel(level)
+    root.setLevel(level.upper())
     for noisy in _QUIET:
         logging.getLogger(noisy).setLevel(logging.WARNING)
     logging.captureWarnings(True)
