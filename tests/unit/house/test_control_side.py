@@ -31,7 +31,7 @@ CONTROL_SIDE = [
 ]
 # Refuses torch and what stands on it even where they are installed, then runs the rest.
 WITHOUT_TORCH = """
-import importlib, importlib.abc, pkgutil, runpy, sys
+import importlib, importlib.abc, pkgutil, sys
 
 ABSENT = {"accelerate", "diffusers", "safetensors", "torch", "transformers"}
 
@@ -52,8 +52,9 @@ for name in sys.argv[1:]:
             print(found.name)
 """
 HELP = """
+from fastvideo.cli.main import main
 sys.argv = ["fastvideo", "--help"]
-runpy.run_module("fastvideo.cli.main", run_name="__main__")
+sys.exit(main())
 """
 
 
