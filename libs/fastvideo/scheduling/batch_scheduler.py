@@ -178,17 +178,19 @@ class BatchScheduler:
     def _fill(self, ready: ReadyUnits, first: WorkUnit, ledger: Ledger) -> tuple[WorkUnit, ...]:
         units = [first]
         total = unit_amounts(first)
-        if first.max_batch > 1:
-            for mate in ready.mates(first):
-                more = dict(total)
-                for resource, amount in declared_amounts(mate.resources).items():
-                    more[resource] = more.get(resource, 0) + amount
-                if len(units) >= mate.max_batch or ledger.missing(more) is not None:
-                    break
-                units.append(mate)
-                total = more
-                if len(units) == first.max_batch:
-                    break
+        room = first.max_batch
+        if room == 1:
+            return (first,)
+        for mate in ready.mates(first):
+            more = dict(total)
+            for resource, amount in declared_amounts(mate.resources).items():
+                more[resource] = more.get(resource, 0) + amount
+            # The strictest member bounds the batch.
+            room = min(room, mate.max_batch)
+            if len(units) >= room or ledger.missing(more) is not None:
+                break
+            units.append(mate)
+            total = more
         return tuple(units)
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from fastvideo.requests.types import ErrorDetail
 from fastvideo.scheduling.core import SchedulerCore
 from fastvideo.scheduling.effects import TERMINAL
-from fastvideo.scheduling.events import BatchExecuted, DispatchBatch, LoopFailed
+from fastvideo.scheduling.events import BatchExecuted, DispatchBatch, LoopFailed, LoopPrepared
 from fastvideo.scheduling.inputs import RequestSubmitted
 from fastvideo.scheduling.policy import SchedulingPolicy
 from tests.unit.scheduling.world import Catalog, World, request
@@ -28,9 +28,8 @@ class Chaos(World):
         super().__init__(policy=POLICY)
         self.random = random.Random(seed)
         self.batch_seconds = 0.03
-        self.past: list[BatchExecuted] = []
+        self.past: list[BatchExecuted | LoopPrepared] = []
         self.submitted = 0
-        self.attached = 0
 
     def happen(self, times: int) -> None:
         """Let things happen; check after each what must always hold."""
@@ -76,9 +75,10 @@ class Chaos(World):
             )
 
     def new_worker(self) -> None:
-        if len(self.workers) < 3:
-            self.attached += 1
-            self.attach(f"w{self.attached}", memory=self.random.choice([10, 25, 1000]))
+        away = sorted({"w1", "w2", "w3"} - self.workers.keys())
+        if away:
+            # A worker that was lost may come back under its name.
+            self.attach(self.random.choice(away), memory=self.random.choice([10, 25, 1000]))
 
     def lose_one(self) -> None:
         if self.workers and self.random.random() < 0.3:
@@ -90,6 +90,7 @@ class Chaos(World):
             worker = self.random.choice(able)
             self.random.shuffle(worker.preparing)
             self.prepare(worker.worker_id)
+            self.past.append(self.history[-1][0])
 
     def _some_batch(self) -> BatchExecuted | None:
         able = [w for w in self.workers.values() if w.batches]
@@ -136,9 +137,8 @@ class Chaos(World):
         self.tick(self.random.choice([0.01, 1.0, 6.0]))
 
     def come_to_rest(self) -> None:
-        for _ in range(20):
-            self.attached += 1
-            self.attach(f"w{self.attached}")
+        for n in range(20):
+            self.attach(f"fresh{n}")
             self.run()
             if not self.core.live_requests:
                 return

@@ -1,0 +1,103 @@
+"""PlacementScheduler and TransferScheduler alone."""
+
+import pytest
+
+from fastvideo.errors import FailedPrecondition
+from fastvideo.scheduling.placement import Placement, PlacementScheduler
+from fastvideo.scheduling.transfer import TransferPlan, TransferScheduler
+from fastvideo.scheduling.work import ModelState
+from tests.unit.scheduling.world import MODEL, request
+
+
+def add(placement, worker_id, *, models=(MODEL,), places=2, card=""):
+    placement.add(
+        worker_id,
+        [
+            ModelState(model_instance_id=f"{worker_id}/{m}", model_id=m, card_digest=card)
+            for m in models
+        ],
+        places,
+    )
+
+
+def check_place(placement, expected, **fields):
+    found = placement.place(request("r", **fields))
+    if isinstance(found, Placement):
+        found = found.worker_id
+    assert expected in found
+
+
+def test_the_worker_with_the_least_predicted_work_is_chosen():
+    placement = PlacementScheduler()
+    add(placement, "w1")
+    add(placement, "w2")
+    placement.occupy("w1", 3.0)
+    placement.occupy("w2", 1.0)
+    check_place(placement, "w2")
+    placement.vacate("w1", 3.0)
+    check_place(placement, "w1")
+
+
+def test_equal_loads_go_to_the_worker_with_fewer_requests():
+    placement = PlacementScheduler()
+    add(placement, "w1")
+    add(placement, "w2")
+    placement.occupy("w1", 0.0)
+    check_place(placement, "w2")
+
+
+def test_only_workers_with_the_model_and_the_card_serve():
+    placement = PlacementScheduler()
+    add(placement, "w1", models=("other",))
+    check_place(placement, f"no attached worker has model {MODEL}")
+    add(placement, "w2", card="old")
+    check_place(placement, "with the request's card", card="new")
+    add(placement, "w3", card="new")
+    check_place(placement, "w3", card="new")
+    check_place(placement, "w2", card="old")
+
+
+def test_a_full_a_draining_and_a_lost_worker_take_nothing():
+    placement = PlacementScheduler()
+    add(placement, "w1", places=1)
+    placement.occupy("w1", 1.0)
+    check_place(placement, "all 1 places")
+    add(placement, "w2")
+    placement.drain("w2")
+    check_place(placement, "all 1 places")
+    placement.remove("w1")
+    check_place(placement, "draining")
+    placement.remove("w2")
+    check_place(placement, "no attached worker")
+
+
+def test_a_worker_that_comes_back_is_not_mistaken_for_its_past():
+    placement = PlacementScheduler()
+    add(placement, "w1")
+    add(placement, "w2")
+    placement.occupy("w1", 1.0)
+    placement.remove("w1")
+    add(placement, "w1")
+    placement.occupy("w1", 9.0)
+    check_place(placement, "w2")
+
+
+def test_what_is_remembered_of_the_past_is_bounded():
+    placement = PlacementScheduler()
+    add(placement, "w1", places=10)
+    for _ in range(5_000):
+        placement.occupy("w1", 0.1)
+        placement.vacate("w1", 0.1)
+    assert len(placement._open[MODEL]) < 100
+    check_place(placement, "w1")
+
+
+def test_values_that_are_there_need_no_move():
+    plan = TransferScheduler().plan("w1", {"latents": "denoise.latents"}, {"denoise": "w1"})
+    assert plan == TransferPlan()
+
+
+def test_a_value_on_another_worker_is_refused_by_name():
+    with pytest.raises(FailedPrecondition, match="latents is on worker w2") as refused:
+        TransferScheduler().plan("w1", {"latents": "denoise.latents"}, {"denoise": "w2"})
+    assert refused.value.reason == "TRANSFER_UNSUPPORTED"
