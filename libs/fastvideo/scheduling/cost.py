@@ -111,12 +111,11 @@ class CostEstimator:
 
 
 def shape_elements(shape: str) -> int:
-    """The product of a shape such as "16x3x6x6"; 1 for a shape that is not numbers."""
+    """The product of the numbers in a shape such as "16x3x6x6/2"; 1 when there is none."""
     product = 1
-    for part in shape.split("x"):
-        if not part.isdigit():
-            return 1
-        product *= int(part)
+    for part in shape.replace("/", "x").split("x"):
+        if part.isdigit():
+            product *= max(1, int(part))
     return product
 
 

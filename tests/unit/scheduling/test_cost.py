@@ -61,7 +61,10 @@ def test_a_drift_is_followed():
     assert costs.predict("m", "denoise", "10x10") == pytest.approx(0.3, rel=0.01)
 
 
-@pytest.mark.parametrize(("shape", "elements"), [("16x3x6x6", 1728), ("7", 7), ("", 1), ("axb", 1)])
+@pytest.mark.parametrize(
+    ("shape", "elements"),
+    [("16x3x6x6/2", 3456), ("7", 7), ("", 1), ("video/9x48", 432), ("0x5", 5)],
+)
 def test_the_elements_of_a_shape(shape, elements):
     assert shape_elements(shape) == elements
 
