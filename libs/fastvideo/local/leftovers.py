@@ -22,7 +22,7 @@ _POLL_S = 0.02
 
 
 async def end_leftovers(folder: DataFolder) -> None:
-    """Wait for what a former run left behind, kill what stays. The caller holds the stack's lock."""
+    """Wait for what a former run left behind, kill what stays. The caller holds the lock."""
     leftovers = {**_recorded(folder), **_postmaster(postgres_data(folder))}
     stubborn = await _wait_gone(leftovers)
     for pid in stubborn:

@@ -4,6 +4,7 @@ It logs the names of the variables that it was given, and for the gateway also o
 """
 
 import asyncio
+import logging
 import os
 import signal
 import sys
@@ -40,16 +41,17 @@ async def serve() -> None:
         host, _, port = http.rpartition(":")
         web = await asyncio.start_server(lambda reader, writer: writer.close(), host, int(port))
     names = sorted(name for name in os.environ if name.startswith(("FASTVIDEO_", "OMP_")))
-    print(f"{os.environ['FASTVIDEO_SERVICE_ID']} listens; given {' '.join(names)}", flush=True)
+    logging.info(f"{os.environ['FASTVIDEO_SERVICE_ID']} listens; given {' '.join(names)}")
     await stop.wait()
-    print("stopping", flush=True)
+    logging.info("stopping")
     if web is not None:
         web.close()
     await server.stop(0.2)
 
 
 def main() -> None:
+    logging.basicConfig(level=logging.INFO, format="%(message)s")
     if os.environ.get("STAND_IN_FAILS") == os.environ["FASTVIDEO_SERVICE_ID"]:
-        print("this part was told to fail", flush=True)
+        logging.info("this part was told to fail")
         sys.exit(7)
     asyncio.run(serve())
