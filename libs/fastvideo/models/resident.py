@@ -60,3 +60,34 @@ class InstanceParts:
     precision: str
     # Facts of the machine that can change bits: versions, processor, measured invariance.
     fingerprint: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StandaloneModel:
+    """A model that one process holds by itself, for parity runs, scripts and tests."""
+
+    card: ModelSpec
+    parts: InstanceParts
+    model_instance_id: str = "standalone"
+    adapter_versions: Mapping[str, str] = field(default_factory=dict)
+    parallel_plan_hash: str = ""
+
+    @property
+    def components(self) -> Mapping[str, Any]:
+        """Loaded components by id."""
+        return self.parts.components
+
+    @property
+    def kernels(self) -> Mapping[str, LoopKernel[Any, Any]]:
+        """The kernels of the loops by id."""
+        return self.parts.kernels
+
+    @property
+    def weights_version(self) -> str:
+        """Digest of the checkpoint's manifest."""
+        return self.parts.weights_version
+
+    @property
+    def precision(self) -> str:
+        """Compute dtype."""
+        return self.parts.precision

@@ -1,0 +1,314 @@
+"""The contract suite of loops: run it on any kernel, with a few real requests.
+
+    report = check_loop(kernel, instance, [LoopCase(request=..., inputs=...), ...])
+
+It drives the cases alone, then interleaved step by step, then in shared batches that start
+at different times, and raises ContractViolation naming the rule that was broken:
+
+| reason             | rule                                                                  |
+|--------------------|-----------------------------------------------------------------------|
+| INIT_RUNS_STEPS    | `init_state` binds state: no module runs, few tensor operations       |
+| PLAN_IMPURE        | planning runs no kernel, changes nothing, and gives the same plan again|
+| INCOMPLETE_PLAN    | a plan declares all that the runtime reserves                         |
+| RUN_CHANGES_STATE  | `run_step` changes no state                                           |
+| BAD_TRANSITION     | `advance` makes a new state, its version one higher, the old one whole|
+| UNTYPED_RESULT     | outputs are typed objects, and `finalize` gives a LoopOutput          |
+| NOT_REPEATABLE     | the same case gives the same bits again                               |
+| INTERLEAVING_MIXES | requests in turns give the bits of requests alone                     |
+| BATCHING_MIXES     | requests in shared batches give the bits of requests alone            |
+"""
+
+import dataclasses
+import hashlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Final, NoReturn
+
+import torch
+from torch.nn.modules.module import register_module_forward_pre_hook
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from fastvideo.errors import ContractViolation
+from fastvideo.loops.contract import (
+    LoopKernel,
+    LoopOutput,
+    PlanContext,
+    StateBase,
+    StepContext,
+    Values,
+)
+from fastvideo.loops.plans import check_plan
+from fastvideo.loops.state_encoding import tensor_digest
+from fastvideo.requests.types import RequestSpec
+from fastvideo.scheduling.work import LoopRef, WorkUnit
+
+INIT_OPERATIONS_MAX: Final = 256
+UNITS_MAX: Final = 10_000
+
+Kernel = LoopKernel[Any, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoopCase:
+    """A request, and the values that its loop starts from."""
+
+    request: RequestSpec
+    inputs: Values
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoopReport:
+    """What a kernel that keeps the contract did."""
+
+    # Units of each case.
+    units: tuple[int, ...]
+    # The most units that shared a batch.
+    batch_max: int
+    # Forwards of all cases driven alone, and in shared batches.
+    forwards_alone: int
+    forwards_shared: int
+
+
+@dataclass(slots=True)
+class _Run:
+    """One case on its way."""
+
+    state: Any
+    # Digest of the state after each step.
+    digests: list[str]
+
+
+def check_loop(
+    kernel: Kernel,
+    instance: Any,
+    cases: Sequence[LoopCase],
+    make_context: Callable[[], StepContext] = StepContext,
+) -> LoopReport:
+    """Check that a kernel keeps the contract, with two cases or more.
+
+    `make_context` gives the context of each batch, with a cache where the kernel needs one.
+    Raises ContractViolation; its reason is the rule that was broken.
+    """
+    if len(cases) < 2:
+        raise ContractViolation("the suite needs two cases or more", subject="cases")
+    suite = _Suite(kernel, instance, make_context)
+    with torch.no_grad():
+        alone = [suite.drive_alone(index, case) for index, case in enumerate(cases)]
+        forwards_alone, suite.forwards = suite.forwards, 0
+        again = suite.drive_alone(0, cases[0])
+        suite.expect_equal("NOT_REPEATABLE", alone[:1], [again])
+        suite.expect_equal("INTERLEAVING_MIXES", alone, suite.drive_in_turns(cases))
+        suite.forwards = 0
+        shared = suite.drive_shared(cases)
+    suite.expect_equal("BATCHING_MIXES", alone, shared)
+    return LoopReport(
+        units=tuple(len(run.digests) for run in alone),
+        batch_max=suite.batch_max,
+        forwards_alone=forwards_alone,
+        forwards_shared=suite.forwards,
+    )
+
+
+class _Suite:
+    def __init__(
+        self, kernel: Kernel, instance: Any, make_context: Callable[[], StepContext]
+    ) -> None:
+        self._kernel = kernel
+        self._instance = instance
+        self._make_context = make_context
+        self._plan_context = PlanContext(model_instance_id="suite", program_id="suite")
+        self.forwards = 0
+        self.batch_max = 0
+
+    def drive_alone(self, index: int, case: LoopCase) -> _Run:
+        """One case from start to end, every rule of a single loop checked on the way."""
+        run = self._start(index, case)
+        while (units := self._plan(run)) is not None:
+            for unit in units:
+                self._step([run], [unit])
+        self._finish(run)
+        return run
+
+    def drive_in_turns(self, cases: Sequence[LoopCase]) -> list[_Run]:
+        """All cases, one unit each in turn."""
+        runs = [self._start(index, case) for index, case in enumerate(cases)]
+        left = list(runs)
+        while left:
+            left = [run for run in left if self._turn(run)]
+        for run in runs:
+            self._finish(run)
+        return runs
+
+    def drive_shared(self, cases: Sequence[LoopCase]) -> list[_Run]:
+        """All cases, each started one round after the one before, in shared batches."""
+        runs: list[_Run] = []
+        waiting = list(enumerate(cases))
+        moved = True
+        while waiting or moved:
+            if waiting:
+                runs.append(self._start(*waiting.pop(0)))
+            moved = self._round(runs)
+        for run in runs:
+            self._finish(run)
+        return runs
+
+    def expect_equal(self, reason: str, alone: Sequence[_Run], other: Sequence[_Run]) -> None:
+        """Raise for the first case and step whose state differs."""
+        for case, (wanted, found) in enumerate(zip(alone, other, strict=True)):
+            if len(wanted.digests) != len(found.digests):
+                self._fail(reason, f"case {case} took {len(found.digests)} steps")
+            for step, (left, right) in enumerate(zip(wanted.digests, found.digests, strict=True)):
+                if left != right:
+                    self._fail(reason, f"case {case} first differs at step {step}")
+
+    def _start(self, index: int, case: LoopCase) -> _Run:
+        ref = LoopRef(request_id=f"suite-{index}", node_id=self._kernel.spec.loop_id, attempt=1)
+        with _watching() as watch:
+            state = self._kernel.init_state(ref, case.request, case.inputs, self._instance)
+        if watch.modules or watch.operations > INIT_OPERATIONS_MAX:
+            self._fail(
+                "INIT_RUNS_STEPS",
+                f"{watch.modules} modules and {watch.operations} tensor operations ran in init",
+            )
+        if not isinstance(state, StateBase) or state.version != 0 or state.loop != ref:
+            self._fail("BAD_TRANSITION", "init must give a StateBase of the loop at version 0")
+        return _Run(state, [])
+
+    def _plan(self, run: _Run) -> tuple[WorkUnit, ...] | None:
+        if len(run.digests) > UNITS_MAX:
+            self._fail("INCOMPLETE_PLAN", f"the loop has not ended after {UNITS_MAX} units")
+        before = fingerprint(run.state)
+        with _watching() as watch:
+            plan = self._kernel.plan_step(run.state, self._plan_context)
+            again = self._kernel.plan_step(run.state, self._plan_context)
+        if watch.modules or watch.operations:
+            self._fail("PLAN_IMPURE", f"{watch.operations} tensor operations ran in planning")
+        if plan != again:
+            self._fail("PLAN_IMPURE", "planning twice gave two plans")
+        if fingerprint(run.state) != before:
+            self._fail("PLAN_IMPURE", "planning changed the state")
+        if plan is None:
+            return None
+        check_plan(plan, run.state, self._kernel.spec)
+        return plan.units
+
+    def _step(self, runs: Sequence[_Run], units: Sequence[WorkUnit]) -> None:
+        before = [fingerprint(run.state) for run in runs]
+        context = self._make_context()
+        batch = [(run.state, unit) for run, unit in zip(runs, units, strict=True)]
+        outputs = self._kernel.run_step(batch, self._instance, context)
+        self.forwards += context.forwards
+        self.batch_max = max(self.batch_max, len(batch))
+        if len(outputs) != len(batch):
+            self._fail("UNTYPED_RESULT", f"{len(outputs)} outputs of {len(batch)} units")
+        if [fingerprint(run.state) for run in runs] != before:
+            self._fail("RUN_CHANGES_STATE", "run_step changed a state")
+        for run, unit, output in zip(runs, units, outputs, strict=True):
+            self._advance(run, unit, output)
+
+    def _advance(self, run: _Run, unit: WorkUnit, output: Any) -> None:
+        if isinstance(output, (dict, list)) or output is None:
+            self._fail("UNTYPED_RESULT", f"run_step gave a {type(output).__name__}")
+        before = fingerprint(run.state)
+        state = self._kernel.advance(run.state, unit, output)
+        if fingerprint(run.state) != before or state is run.state:
+            self._fail("BAD_TRANSITION", "advance changed the state in place")
+        if type(state) is not type(run.state) or state.version != run.state.version + 1:
+            self._fail("BAD_TRANSITION", f"version {run.state.version} became {state.version}")
+        if state.loop != run.state.loop or state.request != run.state.request:
+            self._fail("BAD_TRANSITION", "the state changed its owner")
+        run.state = state
+        run.digests.append(hashlib.sha256(self._kernel.state_bytes(state)).hexdigest())
+
+    def _finish(self, run: _Run) -> None:
+        output = self._kernel.finalize(run.state, self._instance)
+        if not isinstance(output, LoopOutput):
+            self._fail("UNTYPED_RESULT", f"finalize gave a {type(output).__name__}")
+
+    def _turn(self, run: _Run) -> bool:
+        units = self._plan(run)
+        if units is None:
+            return False
+        self._step([run], units[:1])
+        return True
+
+    def _round(self, runs: Sequence[_Run]) -> bool:
+        """One unit of every case that has one, in as few batches as the units allow."""
+        ready: dict[str, list[tuple[_Run, WorkUnit]]] = {}
+        for run in runs:
+            units = self._plan(run)
+            if units is not None:
+                ready.setdefault(units[0].batch_key, []).append((run, units[0]))
+        for group in ready.values():
+            while group:
+                size = 1
+                while size < len(group) and _fits(group[: size + 1]):
+                    size += 1
+                part, group = group[:size], group[size:]
+                self._step([run for run, _ in part], [unit for _, unit in part])
+        return bool(ready)
+
+    def _fail(self, reason: str, found: str) -> NoReturn:
+        loop_id = self._kernel.spec.loop_id
+        raise ContractViolation(f"loop {loop_id}: {found}", reason=reason, subject=loop_id)
+
+
+def fingerprint(value: object) -> str:
+    """A digest of everything inside a value: fields, items, tensors' bytes."""
+    digest = hashlib.sha256()
+    for part in _parts(value):
+        digest.update(part)
+        digest.update(b"\x00")
+    return digest.hexdigest()
+
+
+def _parts(value: object) -> Iterator[bytes]:
+    yield type(value).__name__.encode()
+    if isinstance(value, torch.Tensor):
+        yield f"{value.dtype}{tuple(value.shape)}{tensor_digest(value)}".encode()
+    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+        for field in dataclasses.fields(value):
+            yield field.name.encode()
+            yield from _parts(getattr(value, field.name))
+    elif isinstance(value, Mapping):
+        for key, item in value.items():
+            yield repr(key).encode()
+            yield from _parts(item)
+    elif isinstance(value, (tuple, list)):
+        for item in value:
+            yield from _parts(item)
+    else:
+        yield repr(value).encode()
+
+
+def _fits(group: Sequence[tuple[_Run, WorkUnit]]) -> bool:
+    return len(group) <= min(unit.max_batch for _, unit in group)
+
+
+class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Counts modules that run and tensor operations."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.modules = 0
+        self.operations = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.operations += 1
+        return func(*args, **(kwargs or {}))
+
+
+@contextmanager
+def _watching() -> Iterator[_Watch]:
+    watch = _Watch()
+
+    def count(module: torch.nn.Module, inputs: Any) -> None:
+        watch.modules += 1
+
+    handle = register_module_forward_pre_hook(count)
+    try:
+        with watch:
+            yield watch
+    finally:
+        handle.remove()

@@ -1,0 +1,354 @@
+"""Parity of Wan with `diffusers.WanPipeline` on the same weights.
+
+C0 compares each component with the upstream object, C1 the trajectory of the latents step by
+step and the final frames. `python -m fastvideo.models.wan.parity` prints the report.
+"""
+
+import argparse
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+from diffusers import UniPCMultistepScheduler, WanPipeline
+
+from fastvideo.deployment.catalog import Catalog
+from fastvideo.errors import FastVideoError
+from fastvideo.loops.contract import StepContext
+from fastvideo.loops.divergence import Divergence, compare_trajectories, max_abs_difference
+from fastvideo.loops.guidance import Row, predict
+from fastvideo.loops.runner import run_loop
+from fastvideo.loops.samplers import UniPC
+from fastvideo.model.sampling import resolve_sampling
+from fastvideo.model.specs import ModelSpec
+from fastvideo.models.registry import load_instance_parts
+from fastvideo.models.resident import StandaloneModel
+from fastvideo.models.wan.components import Vae
+from fastvideo.models.wan.geometry import latent_shape
+from fastvideo.models.wan.text import clean_prompt, tokenize
+from fastvideo.requests.types import (
+    OutputSpec,
+    RequestKind,
+    RequestSpec,
+    SamplingOverrides,
+    SamplingParams,
+    TextPart,
+)
+
+_SEED: Final = 7
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComponentParity:
+    """C0: one component against its upstream object."""
+
+    component_id: str
+    max_abs_difference: float
+    # What the card allows.
+    allowed: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrajectoryParity:
+    """C1: one request against the upstream pipeline."""
+
+    sampling: SamplingParams
+    latents: Divergence
+    # Of the uint8 frames.
+    frames_max_difference: float
+    # What the card allows.
+    frames_allowed: float
+    forwards: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParityReport:
+    """What was compared, and how far it was apart."""
+
+    model_id: str
+    reference: str
+    components: tuple[ComponentParity, ...]
+    trajectories: tuple[TrajectoryParity, ...]
+
+    @property
+    def max_abs_difference(self) -> float:
+        """The largest difference of all."""
+        parts = [part.max_abs_difference for part in self.components]
+        latents = [run.latents.max_abs_difference for run in self.trajectories]
+        return max([*parts, *latents], default=0.0)
+
+    @property
+    def passes(self) -> bool:
+        """Whether every comparison is within what the card allows."""
+        return all(part.max_abs_difference <= part.allowed for part in self.components) and all(
+            run.latents.first_step is None and run.frames_max_difference <= run.frames_allowed
+            for run in self.trajectories
+        )
+
+
+def load_reference(folder: Path) -> Any:
+    """The upstream pipeline on the same checkpoint, in float32."""
+    pipeline = WanPipeline.from_pretrained(folder, dtype=torch.float32, local_files_only=True)
+    pipeline.set_progress_bar_config(disable=True)
+    return pipeline
+
+
+def parity_report(
+    model: StandaloneModel, reference: Any, prompt: str, cases: Sequence[SamplingParams]
+) -> ParityReport:
+    """C0 of every component, and C1 of every case."""
+    return ParityReport(
+        model_id=model.card.model_id,
+        reference=model.card.parity.reference,
+        components=tuple(component_parity(model, reference, prompt)),
+        trajectories=tuple(
+            trajectory_parity(model, reference, prompt, sampling) for sampling in cases
+        ),
+    )
+
+
+def component_parity(
+    model: StandaloneModel, reference: Any, prompt: str
+) -> Iterator[ComponentParity]:
+    """C0: tokenizer, text encoder, transformer, sampler and VAE against the upstream objects."""
+    with torch.no_grad():
+        for name, compare in (
+            ("tokenizer", _tokenizer),
+            ("text_encoder", _text_encoder),
+            ("transformer", _transformer),
+            ("scheduler", _scheduler),
+            ("vae", _vae),
+        ):
+            tests = model.card.components[name].parity_tests
+            yield ComponentParity(
+                component_id=name,
+                max_abs_difference=compare(model, reference, prompt),
+                allowed=max((test.max_abs_difference for test in tests), default=0.0),
+            )
+
+
+def trajectory_parity(
+    model: StandaloneModel, reference: Any, prompt: str, sampling: SamplingParams
+) -> TrajectoryParity:
+    """C1: the same prompt, seed and sampling through our loops and through the pipeline."""
+    request = parity_request(model.card, prompt, sampling)
+    kernels = model.kernels
+    ours: list[torch.Tensor] = []
+    context = StepContext()
+    features = run_loop(kernels["encode"], request, {}, model).values
+    denoised = run_loop(
+        kernels["denoise"],
+        request,
+        features,
+        model,
+        context=context,
+        on_step=lambda state: ours.append(state.latents),
+    )
+    frames = run_loop(kernels["decode"], request, denoised.values, model).values["frames"]
+    theirs, their_pixels = _reference_run(model, reference, prompt, sampling)
+    their_frames = (their_pixels * 255).round().to(torch.uint8)
+    return TrajectoryParity(
+        sampling=sampling,
+        latents=compare_trajectories(ours, theirs, _allowed(model.card, "latents")),
+        frames_max_difference=max_abs_difference(frames, their_frames),
+        frames_allowed=_allowed(model.card, "frames"),
+        forwards=context.forwards,
+    )
+
+
+def parity_request(card: ModelSpec, prompt: str, sampling: SamplingParams) -> RequestSpec:
+    """A generation request of a prompt."""
+    return RequestSpec(
+        request_id="parity",
+        kind=RequestKind.GENERATION,
+        model_id=card.model_id,
+        inputs=(TextPart(role="prompt", text=prompt),),
+        sampling=sampling,
+        outputs=OutputSpec(video=True),
+    )
+
+
+def format_report(report: ParityReport) -> str:
+    """The report as a table for people."""
+    lines = [f"{report.model_id} against {report.reference}", "", "C0 component   max difference"]
+    lines += [
+        f"   {part.component_id:12} {part.max_abs_difference:g}" for part in report.components
+    ]
+    lines += ["", "C1 size      frames steps guidance seed  latents  frames  first divergence"]
+    for run in report.trajectories:
+        sampling, latents = run.sampling, run.latents
+        where = "none" if latents.first_step is None else f"step {latents.first_step}"
+        lines.append(
+            f"   {sampling.width}x{sampling.height:<6} {sampling.num_frames:6} {sampling.steps:5} "
+            f"{sampling.guidance_scale:8g} {sampling.seed:4}  {latents.max_abs_difference:7g} "
+            f"{run.frames_max_difference:7g}  {where}"
+        )
+    return "\n".join(lines)
+
+
+def _reference_run(
+    model: StandaloneModel, reference: Any, prompt: str, sampling: SamplingParams
+) -> tuple[list[torch.Tensor], torch.Tensor]:
+    """Latents after each step, and the pixels [F, height, width, 3] in [0, 1]."""
+    trajectory: list[torch.Tensor] = []
+
+    def keep(pipeline: Any, step: int, timestep: Any, tensors: dict[str, Any]) -> dict[str, Any]:
+        trajectory.append(tensors["latents"].clone())
+        return {}
+
+    reference.scheduler = UniPCMultistepScheduler.from_config(
+        reference.scheduler.config, flow_shift=sampling.flow_shift
+    )
+    pixels = reference(
+        prompt=prompt,
+        width=sampling.width,
+        height=sampling.height,
+        num_frames=sampling.num_frames,
+        num_inference_steps=sampling.steps,
+        guidance_scale=sampling.guidance_scale,
+        generator=torch.Generator("cpu").manual_seed(sampling.seed),
+        max_sequence_length=model.card.processors["text"].max_tokens,
+        callback_on_step_end=keep,
+        output_type="pt",
+    ).frames[0]
+    return trajectory, pixels.permute(0, 2, 3, 1)
+
+
+def _tokenizer(model: StandaloneModel, reference: Any, prompt: str) -> float:
+    length = model.card.processors["text"].max_tokens
+    ours, _ = tokenize(model.components["tokenizer"], clean_prompt(prompt), length)
+    theirs = reference.tokenizer(
+        prompt, padding="max_length", max_length=length, truncation=True, return_tensors="pt"
+    )
+    return max_abs_difference(ours, theirs.input_ids)
+
+
+def _text_encoder(model: StandaloneModel, reference: Any, prompt: str) -> float:
+    request = parity_request(model.card, prompt, _default_sampling(model.card))
+    ours = run_loop(model.kernels["encode"], request, {}, model).values["text_features"][:1]
+    theirs, _ = reference.encode_prompt(
+        prompt,
+        do_classifier_free_guidance=False,
+        max_sequence_length=model.card.processors["text"].max_tokens,
+    )
+    return max_abs_difference(ours, theirs)
+
+
+def _transformer(model: StandaloneModel, reference: Any, prompt: str) -> float:
+    """Four rows of ours in one forward against four forwards of the upstream module."""
+    generator = torch.Generator("cpu").manual_seed(_SEED)
+    shape = latent_shape(model.card, _default_sampling(model.card))
+    config = reference.transformer.config
+    samples = torch.randn((4, *shape), generator=generator)
+    timesteps = torch.randint(1, 1000, (4,), generator=generator)
+    length = model.card.processors["text"].max_tokens
+    features = torch.randn((4, length, config.text_dim), generator=generator)
+    rows_max = model.components["transformer"].measured_rows_max(shape, length)
+    ours, _ = predict(
+        model.components["transformer"],
+        [
+            Row(
+                sample=samples[row : row + 1],
+                timestep=timesteps[row : row + 1],
+                features=features[row : row + 1],
+            )
+            for row in range(4)
+        ],
+        rows_max,
+    )
+    theirs = [
+        reference.transformer(
+            samples[row : row + 1],
+            timesteps[row : row + 1],
+            features[row : row + 1],
+            return_dict=False,
+        )[0]
+        for row in range(4)
+    ]
+    return max_abs_difference(torch.cat(ours), torch.cat(theirs))
+
+
+def _scheduler(model: StandaloneModel, reference: Any, prompt: str) -> float:
+    """Ten steps over random velocities, against a scheduler that keeps its own state."""
+    sampling = _default_sampling(model.card)
+    shape = (1, *latent_shape(model.card, sampling))
+    generator = torch.Generator("cpu").manual_seed(_SEED)
+    sampler: UniPC = model.components["scheduler"]
+    schedule, state = sampler.schedule(10, sampling.flow_shift), sampler.start()
+    upstream = UniPCMultistepScheduler.from_config(
+        reference.scheduler.config, flow_shift=sampling.flow_shift
+    )
+    upstream.set_timesteps(10)
+    ours = theirs = torch.randn(shape, generator=generator)
+    worst = 0.0
+    for timestep in upstream.timesteps:
+        velocity = torch.randn(shape, generator=generator)
+        state, ours = sampler.step(schedule, state, velocity, ours)
+        theirs = upstream.step(velocity, timestep, theirs, return_dict=False)[0]
+        worst = max(worst, max_abs_difference(ours, theirs))
+    return worst
+
+
+def _vae(model: StandaloneModel, reference: Any, prompt: str) -> float:
+    """Frame by frame against the upstream call on the whole video."""
+    sampling = _default_sampling(model.card)
+    generator = torch.Generator("cpu").manual_seed(_SEED)
+    latents = torch.randn((1, *latent_shape(model.card, sampling)), generator=generator)
+    vae: Vae = model.components["vae"]
+    prepared, cache = vae.prepare(latents), (None,) * vae.cached_convolutions
+    pixels = []
+    for index in range(latents.shape[2]):
+        frame = prepared[:, :, index : index + 1]
+        decoded, cache = vae.decode_frame(frame, cache, first=index == 0)
+        pixels.append(decoded)
+    config, shape = reference.vae.config, (1, -1, 1, 1, 1)
+    std = 1.0 / torch.tensor(config.latents_std).view(shape)
+    scaled = latents / std + torch.tensor(config.latents_mean).view(shape)
+    theirs = reference.vae.decode(scaled, return_dict=False)[0]
+    return max_abs_difference(torch.cat(pixels, dim=2), theirs)
+
+
+def _allowed(card: ModelSpec, name: str) -> float:
+    return next(test.max_abs_difference for test in card.parity.tests if test.name == name)
+
+
+def _default_sampling(card: ModelSpec) -> SamplingParams:
+    return resolve_sampling(card, SamplingOverrides(seed=_SEED), random_seed=_SEED).params
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Print the parity report of a model; the status is 1 when it is beyond what is allowed."""
+    parser = argparse.ArgumentParser(prog="python -m fastvideo.models.wan.parity")
+    parser.add_argument("--model", default="moving-digits", help="model id")
+    parser.add_argument("--checkpoints", type=Path, help="folder of checkpoints, one a model")
+    parser.add_argument("--prompt", default="a red three moving left")
+    parser.add_argument("--steps", type=int, nargs="+", default=[5, 10])
+    parser.add_argument("--guidance", type=float, nargs="+", default=[1.0, 5.0])
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--threads", type=int, default=1)
+    options = parser.parse_args(arguments)
+    torch.set_num_threads(options.threads)
+    try:
+        entry = Catalog.load([options.model], options.checkpoints).get(options.model)
+        folder = entry.require_checkpoint()
+        parts = load_instance_parts(entry.card, folder)
+    except FastVideoError as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
+    default = _default_sampling(entry.card)
+    cases = [
+        replace(default, steps=steps, guidance_scale=guidance, seed=seed)
+        for steps in options.steps
+        for guidance in options.guidance
+        for seed in options.seeds
+    ]
+    model = StandaloneModel(card=entry.card, parts=parts)
+    report = parity_report(model, load_reference(folder), options.prompt, cases)
+    sys.stdout.write(format_report(report) + "\n")
+    return 0 if report.passes else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
