@@ -136,9 +136,12 @@ class Decider:
         )
 
     def _recover(self, request: LiveRequest, now: datetime) -> Iterator[Decision]:
-        """After the loss of its worker: again elsewhere, or failed after too many tries."""
-        attempts_max = self._state.policy.attempts_max
-        if request.losses < attempts_max:
+        """Without its worker: again elsewhere, or failed after too many losses."""
+        if request.in_flight:
+            return
+        if request.losses < self._state.policy.attempts_max:
+            if request.worker_id:
+                yield self._release(request)
             yield RestartRequest(
                 request_id=request.request_id,
                 attempt=request.attempt + 1,

@@ -114,7 +114,9 @@ def _release(state: SchedulerState, decision: ReleaseRequest) -> None:
 def _restart(state: SchedulerState, decision: RestartRequest) -> None:
     request = state.requests[decision.request_id]
     request.attempt = decision.attempt
-    request.lost_reason = ""
+    request.lost_reason = request.lost_boundary = ""
+    request.loops = {}
+    request.running = False
     # It has waited once; it does not go behind those that came while it ran.
     request.rank = request.rank._replace(thrown_back=0)
     state.enqueue(request)

@@ -7,6 +7,7 @@ in flight, of workers that are gone.
 from bisect import insort
 from collections.abc import Iterable
 from datetime import datetime
+from typing import Final
 
 from fastvideo.errors import (
     ContractViolation,
@@ -38,6 +39,9 @@ from fastvideo.scheduling.work import (
     WorkPlan,
     WorkUnit,
 )
+
+DRAINING: Final = "DRAINING"
+"""The reason that a worker gives when it takes no new request."""
 
 
 def observe(state: SchedulerState, event: SchedulerInput, now: datetime) -> None:
@@ -209,8 +213,16 @@ def _prepared(state: SchedulerState, event: LoopPrepared, now: datetime) -> None
 
 def _loop_failed(state: SchedulerState, event: LoopFailed) -> None:
     found = state.live(event.loop)
-    if found is not None and found[0].worker_id == event.worker_id:
-        _end(state, found[0], Ending(event.error.reason, event.error))
+    if found is None or found[0].worker_id != event.worker_id:
+        return
+    request = found[0]
+    if event.error.reason == DRAINING:
+        # The request was placed before the worker's word of its end came.
+        _draining(state, WorkerDraining(worker_id=event.worker_id))
+        request.lost_reason = f"worker {event.worker_id} is draining"
+        state.touched_requests[request.request_id] = None
+    else:
+        _end(state, request, Ending(event.error.reason, event.error))
 
 
 def _executed(state: SchedulerState, event: BatchExecuted, now: datetime) -> None:

@@ -423,6 +423,19 @@ def test_a_draining_worker_ends_what_it_has_and_takes_nothing_new():
     assert isinstance(world.terminal("r2"), CompleteRequest)
 
 
+def test_a_request_that_a_draining_worker_refuses_goes_elsewhere():
+    world = World()
+    world.attach("w1")
+    world.submit("r1")
+    world.attach("w2")
+    loop = world.workers["w1"].preparing.pop().loop
+    world.tell(LoopFailed(worker_id="w1", loop=loop, error=ErrorDetail(reason="DRAINING")))
+    world.run()
+    assert isinstance(world.terminal("r1"), CompleteRequest)
+    assert {d.worker_id for d in world.made(DispatchBatch)} == {"w2"}
+    assert world.reserved() == {}
+
+
 def _denoising(world: World, step: int) -> bool:
     """Whether denoise step `step` (from 1) is in flight."""
     batches = [b for w in world.workers.values() for b in w.batches.values()]
