@@ -47,19 +47,14 @@ def service_parts(
     """
     shared = _shared_environment(config, ports, urls)
 
-    def part(name: str, extra: Mapping[str, str], needs: tuple[str, ...]) -> ProcessSpec:
+    def part(name: str, given: Mapping[str, str], needs: tuple[str, ...]) -> ProcessSpec:
         service = name.partition("-")[0]
         address = f"{HOST}:{ports[name]}"
         return ProcessSpec(
             name=name,
             group=service,
             argv=module_argv(f"fastvideo_{service}"),
-            environment={
-                **shared,
-                "FASTVIDEO_SERVICE_ID": name,
-                "FASTVIDEO_LISTEN": address,
-                **extra,
-            },
+            environment={**given, "FASTVIDEO_SERVICE_ID": name, "FASTVIDEO_LISTEN": address},
             cwd=config.folder.root,
             ready=GrpcHealth(address),
             needs=needs,
@@ -71,11 +66,11 @@ def service_parts(
     for name in service_names(config.options.workers, config.options.schedulers):
         if name == "gateway":
             http = f"{HOST}:{ports['gateway-http']}"
-            parts.append(part(name, {"FASTVIDEO_HTTP_LISTEN": http}, needs))
+            parts.append(part(name, {**shared, "FASTVIDEO_HTTP_LISTEN": http}, needs))
         elif name.startswith("worker-"):
-            parts.append(part(name, _worker_environment(config), ()))
+            parts.append(part(name, _worker_environment(shared), ()))
         else:
-            parts.append(part(name, {}, needs))
+            parts.append(part(name, shared, needs))
     return tuple(parts)
 
 
@@ -103,7 +98,10 @@ def _shared_environment(
     return environment
 
 
-def _worker_environment(config: StackConfig) -> dict[str, str]:
+def _worker_environment(shared: Mapping[str, str]) -> dict[str, str]:
     # At the embedded model's size one thread is faster than two; a spinning one starves the rest.
     defaults = {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}
-    return {name: config.inherited.get(name, value) for name, value in defaults.items()}
+    environment = {**defaults, **shared}
+    # A worker writes no event: it has no business with the database.
+    del environment["FASTVIDEO_POSTGRES_DSN"]
+    return environment

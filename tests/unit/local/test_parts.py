@@ -48,7 +48,8 @@ def test_every_service_gets_the_whole_contract(config: StackConfig) -> None:
 
         assert given["FASTVIDEO_SERVICE_ID"] == name
         assert given["FASTVIDEO_LISTEN"] == part.address
-        assert given["FASTVIDEO_POSTGRES_DSN"] == URLS.postgres_dsn
+        if not name.startswith("worker-"):
+            assert given["FASTVIDEO_POSTGRES_DSN"] == URLS.postgres_dsn
         assert given["FASTVIDEO_NATS_URL"] == URLS.nats_url
         assert given["FASTVIDEO_REDIS_URL"] == URLS.redis_url
         assert given["FASTVIDEO_PARTITIONS"] == "1"
@@ -70,6 +71,13 @@ def test_http_is_the_gateways_alone(config: StackConfig) -> None:
     ]
 
     assert having == ["gateway"]
+
+
+def test_a_worker_knows_no_database(config: StackConfig) -> None:
+    given = {"FASTVIDEO_POSTGRES_DSN": "left over", "FASTVIDEO_POSTGRES_URL": "postgresql://x"}
+    worker = parts_of(replace(config, inherited=given))["worker-1"].environment
+
+    assert not [name for name in worker if "POSTGRES" in name]
 
 
 def test_a_worker_starts_at_once_and_the_others_after_the_schema(config: StackConfig) -> None:
