@@ -6,7 +6,7 @@ NATS is away; calls then raise Unavailable.
 
 import asyncio
 import json
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -87,8 +87,8 @@ class NatsBus:
 
     async def publish(self, message: BusMessage) -> None:
         headers = {**message.headers, Header.MSG_ID.value: message.message_id}
-        await self._call(
-            self._js.publish(
+        await self.call(
+            lambda: self._js.publish(
                 message.subject, message.data, stream=self._config.stream, headers=headers
             )
         )
@@ -99,7 +99,7 @@ class NatsBus:
     async def last_message_id(self, subject: str) -> str | None:
         await self._ensure_stream()
         try:
-            message = await self._call(self._js.get_last_msg(self._config.stream, subject))
+            message = await self.call(lambda: self._js.get_last_msg(self._config.stream, subject))
         except Unavailable as error:
             if isinstance(error.__cause__, nats.js.errors.NotFoundError):
                 return None
@@ -120,7 +120,7 @@ class NatsBus:
     async def listen(self, subject: str, on_hint: OnHint) -> None:
         self._listeners.append((subject, on_hint))
         if self._client.is_connected:
-            await self._call(self._subscribe(subject, on_hint))
+            await self.call(lambda: self._subscribe(subject, on_hint))
 
     async def close(self) -> None:
         if self._connecting is not None:
@@ -140,8 +140,8 @@ class NatsBus:
             deliver_policy=DeliverPolicy.ALL,
             max_deliver=-1,
         )
-        return await self._call(
-            self._js.pull_subscribe(
+        return await self.call(
+            lambda: self._js.pull_subscribe(
                 subject, durable=name, stream=self._config.stream, config=config
             )
         )
@@ -171,9 +171,12 @@ class NatsBus:
 
     async def _on_disconnected(self) -> None:
         self._connected.clear()
+        _log.warning("bus disconnected")
 
     async def _on_error(self, error: Exception) -> None:
-        _log.debug("bus error", error=str(error) or type(error).__name__)
+        # While NATS is away every attempt to connect fails; that it is away is known.
+        if self._client.is_connected:
+            _log.warning("bus error", error=str(error) or type(error).__name__)
 
     async def _subscribe(self, subject: str, on_hint: OnHint) -> None:
         async def callback(message: Msg) -> None:
@@ -193,19 +196,21 @@ class NatsBus:
             num_replicas=self._config.replicas,
         )
         try:
-            return await self._call(self._js.stream_info(self._config.stream))
+            return await self.call(lambda: self._js.stream_info(self._config.stream))
         except Unavailable as error:
             if not isinstance(error.__cause__, nats.js.errors.NotFoundError):
                 raise
         _log.info("bus stream made", stream=self._config.stream)
-        return await self._call(self._js.add_stream(config))
+        return await self.call(lambda: self._js.add_stream(config))
 
-    async def _call(self, call: Awaitable[T]) -> T:
-        """Await a call to NATS; its errors come out as Unavailable."""
+    async def call(self, call: Callable[[], Awaitable[T]]) -> T:
+        """Make a call to NATS; its errors come out as Unavailable, at once while it is away."""
+        if not self._client.is_connected:
+            raise Unavailable("NATS is away", subject="nats")
         try:
-            # The client holds back calls while it reconnects; a bounded wait is ours to keep.
+            # A call that is under way when the connection breaks would wait for the next one.
             async with asyncio.timeout(self._config.call_timeout_s):
-                return await call
+                return await call()
         except (nats.errors.Error, TimeoutError, OSError, json.JSONDecodeError) as error:
             raise Unavailable(
                 f"NATS: {str(error) or type(error).__name__}", subject="nats"
@@ -232,7 +237,7 @@ class NatsConsumer:
         except (nats.errors.Error, OSError) as error:
             await self._forget()
             raise Unavailable(f"NATS: {error}", subject="nats") from error
-        return [NatsDelivery(message) for message in messages]
+        return [NatsDelivery(self._bus, message) for message in messages]
 
     async def _subscription(self) -> JetStreamContext.PullSubscription:
         connections = self._bus.connections
@@ -256,22 +261,17 @@ class NatsConsumer:
 class NatsDelivery:
     """A delivery of a `NatsConsumer`."""
 
-    def __init__(self, message: Msg) -> None:
+    def __init__(self, bus: NatsBus, message: Msg) -> None:
         headers = dict(message.headers or {})
         self.message = BusMessage(
             message.subject, message.data, headers.get(Header.MSG_ID.value, ""), headers
         )
         self.times = message.metadata.num_delivered or 1
+        self._bus = bus
         self._message = message
 
     async def ack(self) -> None:
-        try:
-            await self._message.ack_sync(timeout=1.0)
-        except (nats.errors.Error, TimeoutError, OSError) as error:
-            raise Unavailable(f"NATS: {error}", subject="nats") from error
+        await self._bus.call(self._message.ack_sync)
 
     async def nak(self, delay_s: float = 0.0) -> None:
-        try:
-            await self._message.nak(delay_s or None)
-        except (nats.errors.Error, TimeoutError, OSError) as error:
-            raise Unavailable(f"NATS: {error}", subject="nats") from error
+        await self._bus.call(lambda: self._message.nak(delay_s or None))

@@ -111,6 +111,7 @@ class ConsumerTerm(Generic[E]):
         self._cursors: dict[int, int] = {}
         self._saved: dict[int, int] = {}
         self._log_epoch = 0
+        self._without_bus = False
         # An earlier term may have handled events up to here without saving its place.
         self._doubtful: dict[int, int] = {}
 
@@ -139,13 +140,17 @@ class ConsumerTerm(Generic[E]):
     async def _fetch(self, consumer: BusConsumer) -> list[Delivery]:
         limits = self._parts.limits
         try:
-            return list(await consumer.fetch(limits.fetch_max, limits.silence_s))
+            deliveries = list(await consumer.fetch(limits.fetch_max, limits.silence_s))
         except Unavailable as error:
-            _log.warning(
-                "consumer goes on from the log", consumer=self._parts.name, error=str(error)
-            )
+            if not self._without_bus:
+                _log.warning(
+                    "consumer goes on from the log", consumer=self._parts.name, error=str(error)
+                )
+            self._without_bus = True
             await asyncio.sleep(limits.retry_s)
             return []
+        self._without_bus = False
+        return deliveries
 
     async def _accept(self, delivery: Delivery) -> None:
         message = delivery.message

@@ -39,11 +39,14 @@ async def lead(
 
 
 async def _acquire(store: Leases, name: str, holder: str, ttl_s: float) -> Lease:
+    waiting = False
     while True:
         try:
             lease = await store.acquire_lease(name, holder, ttl_s)
         except Unavailable as error:
-            _log.warning("lease not acquired", lease=name, error=str(error))
+            if not waiting:
+                _log.warning("lease not acquired", lease=name, error=str(error))
+            waiting = True
             lease = None
         if lease is not None:
             return lease
@@ -58,12 +61,19 @@ async def _work_while_held(
     try:
         await asyncio.wait((working, renewing), return_when=asyncio.FIRST_COMPLETED)
     finally:
-        for task in (working, renewing):
-            task.cancel()
-        outcomes = await asyncio.gather(working, renewing, return_exceptions=True)
-    for outcome in outcomes:
-        if isinstance(outcome, Exception):
-            raise outcome
+        await _stop(working)
+        await _stop(renewing)
+    for task in (working, renewing):
+        if not task.cancelled() and (error := task.exception()) is not None:
+            raise error
+
+
+async def _stop(task: asyncio.Future[None]) -> None:
+    """Cancel until it ends: `asyncio.wait_for` of Python 3.11, which the NATS client uses,
+    swallows a cancellation that comes in the same moment as its result."""
+    while not task.done():
+        task.cancel()
+        await asyncio.wait((task,), timeout=0.5)
 
 
 async def _renew(store: Leases, lease: Lease, ttl_s: float) -> None:

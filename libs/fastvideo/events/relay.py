@@ -135,13 +135,17 @@ class PartitionRelay:
     async def run(self) -> None:
         """Publish for ever. Raises Fenced when another relay has taken over."""
         self._cursor = (await self._store.load_checkpoint(CHECKPOINT)).get(self._partition, 0)
+        waiting = False
         while True:
             connections = self._bus.connections
             try:
                 await self._reconcile()
+                waiting = False
                 await self._publish_until_doubtful(connections)
             except Unavailable as error:
-                _log.warning("relay waits", partition=self._partition, error=str(error))
+                if not waiting:
+                    _log.warning("relay waits", partition=self._partition, error=str(error))
+                waiting = True
                 await asyncio.sleep(self._parts.limits.retry_s)
 
     async def _reconcile(self) -> None:

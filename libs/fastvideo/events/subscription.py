@@ -86,13 +86,16 @@ class LogSubscription:
         return batch
 
     async def _fill(self) -> None:
+        waiting = False
         while True:
             try:
                 if await self._read_some():
                     return
                 await self._find_work()
             except Unavailable as error:
-                _log.warning("the event log is away", error=str(error))
+                if not waiting:
+                    _log.warning("the event log is away", error=str(error))
+                waiting = True
                 self._ready = deque(sorted(self._cursors))
                 await asyncio.sleep(self._limits.interval_s_max)
 

@@ -117,9 +117,10 @@ async def test_a_full_queue_is_an_error_in_time(store: FlakyStore) -> None:
     async with Appender(store, limits=limits) as appender:
         await appender.enqueue(command("a"))
         await asyncio.sleep(0)
+        await appender.enqueue(command("a"))
+        await appender.enqueue(command("a"))
         with pytest.raises(ResourceExhausted):
-            for _ in range(4):
-                await appender.enqueue(command("a"))
+            await appender.enqueue(command("a"))
         store.failures_before = 0
         await appender.flush()
 

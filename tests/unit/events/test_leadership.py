@@ -75,5 +75,25 @@ async def test_an_error_of_the_work_ends_the_leadership() -> None:
     assert await store.acquire_lease("shard", "b", 1.0) is not None
 
 
+async def test_work_that_swallows_a_cancellation_is_cancelled_again() -> None:
+    store, swallowed = MemoryEventStore(), asyncio.Event()
+
+    async def stubborn(lease: Lease) -> None:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            swallowed.set()
+        await asyncio.Event().wait()
+
+    async with asyncio.timeout(5.0):
+        async with running(lead(store, "shard", "a", stubborn)):
+            await eventually(lambda: _held(store))
+    assert swallowed.is_set()
+
+
 async def _is(value: bool) -> bool:
     return value
+
+
+async def _held(store: MemoryEventStore) -> bool:
+    return await store.read_lease("shard") is not None
