@@ -2,6 +2,7 @@
 
 import asyncio
 import dataclasses
+import importlib.util
 import json
 import os
 import sys
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from fastvideo.errors import FastVideoError, InvalidField
+from fastvideo.errors import FailedPrecondition, FastVideoError, InvalidField
 from fastvideo.local.config import StackOptions, load_config, options_for
 from fastvideo.local.folder import DataFolder
 from fastvideo.local.launch import start_detached, stop_running
@@ -57,6 +58,7 @@ def up(
     from fastvideo.cli.stack_view import StartProgress
 
     with _errors_shown():
+        _require_extra()
         folder = options_for(data, os.environ).folder
         options = StackOptions(folder.root, http, grpc, workers, schedulers)
         with StartProgress(Console(stderr=True)) as progress:
@@ -81,10 +83,11 @@ def status(
     as_json: Annotated[bool, typer.Option("--json", help="As one JSON object.")] = False,
 ) -> None:
     """Show all parts. Exit code 0: all are ready, 1: not all, 3: no stack is running."""
-    from fastvideo.cli.stack_view import print_status
-    from fastvideo.local.status import stack_status
-
     with _errors_shown():
+        _require_extra()
+        from fastvideo.cli.stack_view import print_status
+        from fastvideo.local.status import stack_status
+
         found = stack_status(options_for(data, os.environ).folder)
     if as_json:
         typer.echo(json.dumps(dataclasses.asdict(found), indent=2))
@@ -117,6 +120,14 @@ def logs(
                 _print_line(name, line, labelled=len(paths) > 1)
         except KeyboardInterrupt:
             return
+
+
+def _require_extra() -> None:
+    if importlib.util.find_spec("psutil") is None:
+        raise FailedPrecondition(
+            "the embedded stack needs the extra `local`: pip install 'fastvideo-v2[local]'",
+            reason="EXTRA_MISSING",
+        )
 
 
 def _run_here(options: StackOptions, progress: "StartProgress") -> None:

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -13,7 +13,10 @@ from rich.text import Text
 
 from fastvideo.errors import FastVideoError
 from fastvideo.local.state import PartPhase, PartState, StackState
-from fastvideo.local.status import StackStatus
+
+if TYPE_CHECKING:
+    # It needs the extra `local`, which showing the progress of a start does not.
+    from fastvideo.local.status import StackStatus
 
 _STYLES = {
     PartPhase.READY: "green",
@@ -98,7 +101,7 @@ def _took(part: PartState) -> str:
     return f"{took_s:.2f} s (ready at {part.ready_after_s:.2f} s)"
 
 
-def print_status(console: Console, status: StackStatus) -> None:
+def print_status(console: Console, status: "StackStatus") -> None:
     """A table of the parts, and below it what went wrong with those that are not ready."""
     if not status.running:
         console.print(f"no stack is running in {status.data}", highlight=False, soft_wrap=True)
