@@ -1,0 +1,46 @@
+"""The composition: adapters from the configuration, the service on top, the server around it."""
+
+import contextlib
+from collections.abc import AsyncIterator
+
+from fastvideo.api.artifacts.v1 import artifacts_pb2, artifacts_pb2_grpc
+from fastvideo.blobs import open_blobs
+from fastvideo.bus.nats import NatsBus, NatsBusConfig
+from fastvideo.clock import SystemClock
+from fastvideo.events.appender import Appender
+from fastvideo.events.postgres import PostgresEventStore
+from fastvideo.events.wakeups import BusWakeups, LocalWakeups, Wakeups
+from fastvideo.rpc.server import Server, Service
+from fastvideo_artifacts.catalog import Catalog
+from fastvideo_artifacts.config import Config
+from fastvideo_artifacts.history import ArtifactHistory
+from fastvideo_artifacts.servicer import ArtifactServicer
+from fastvideo_artifacts.uploads import UploadLimits, Uploads
+
+
+@contextlib.asynccontextmanager
+async def running_artifacts(config: Config) -> AsyncIterator[Server]:
+    """The serving server; leaving the context lets running calls end and closes everything."""
+    async with contextlib.AsyncExitStack() as stack:
+        store = await PostgresEventStore.open(config.postgres_dsn)
+        stack.push_async_callback(store.close)
+        wakeups: Wakeups = LocalWakeups()
+        if config.nats_url:
+            bus = NatsBus.open(NatsBusConfig(url=config.nats_url))
+            stack.push_async_callback(bus.close)
+            wakeups = await BusWakeups.open(bus)
+        appender = await stack.enter_async_context(Appender(store, wakeups))
+        clock = SystemClock()
+        blobs = open_blobs(config.blobs_url)
+        history = ArtifactHistory(store, appender, clock)
+        limits = UploadLimits(config.artifact_bytes_max, config.update_every_bytes)
+        servicer = ArtifactServicer(
+            Catalog(history, blobs), Uploads(history, blobs, clock, limits), clock
+        )
+        service = Service.of(
+            artifacts_pb2.DESCRIPTOR,
+            "ArtifactService",
+            artifacts_pb2_grpc.add_ArtifactServiceServicer_to_server,
+            servicer,
+        )
+        yield await stack.enter_async_context(Server(config.listen, [service]))

@@ -1,0 +1,88 @@
+"""What is stored: find one artifact, read its bytes, list those of a request."""
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Final
+
+from fastvideo.artifacts.types import ArtifactRecord
+from fastvideo.blobs import BlobStore
+from fastvideo.errors import FailedPrecondition, InvalidField, NotFound
+from fastvideo_artifacts.history import ArtifactHistory
+
+PAGE_DEFAULT: Final = 50
+PAGE_MAX: Final = 200
+
+
+@dataclass(frozen=True, slots=True)
+class RecordPage:
+    """Some of a request's artifacts; the token asks for the rest, empty when there is none."""
+
+    records: tuple[ArtifactRecord, ...]
+    next_page_token: str
+
+
+class Catalog:
+    """Reads come straight from the log, so they are never behind a put, nor lost at a restart."""
+
+    def __init__(self, history: ArtifactHistory, blobs: BlobStore) -> None:
+        self._history = history
+        self._blobs = blobs
+
+    async def find(self, artifact_id: str) -> ArtifactRecord:
+        """The artifact's record; its digest is empty until it is completed.
+
+        Raises NotFound, and FailedPrecondition when the bytes of a completed one are gone.
+        """
+        state = (await self._history.read(artifact_id)).state
+        if state is None:
+            raise NotFound(f"artifact {artifact_id} does not exist", subject=artifact_id)
+        record = state.record
+        if state.completed and not await self._blobs.exists(record.digest):
+            raise FailedPrecondition(
+                f"the bytes of artifact {artifact_id} are gone from the store",
+                reason="BLOB_MISSING",
+                subject=artifact_id,
+                attributes={"digest": record.digest},
+            )
+        return record
+
+    async def find_whole(self, artifact_id: str) -> ArtifactRecord:
+        """As `find`; FailedPrecondition also when the artifact is not completed yet."""
+        record = await self.find(artifact_id)
+        if record.completed_at is None:
+            raise FailedPrecondition(
+                f"artifact {artifact_id} is not completed",
+                reason="ARTIFACT_INCOMPLETE",
+                subject=artifact_id,
+            )
+        return record
+
+    def read(self, record: ArtifactRecord, start: int, stop: int) -> AsyncIterator[bytes]:
+        """The bytes from `start` to before `stop`; a stop of 0 is the end.
+
+        Raises InvalidField for a range that the artifact does not have.
+        """
+        size = record.size_bytes
+        if start > size:
+            raise InvalidField("start", start, f"0 to {size}, the artifact's size")
+        if stop and not start <= stop <= size:
+            raise InvalidField("stop", stop, f"{start} to {size}, or 0 for the end")
+        return self._blobs.read(record.digest, start, stop or size)
+
+    async def list(self, request_id: str, page_size: int, page_token: str) -> RecordPage:
+        """Completed artifacts of a request in the order of their creation.
+
+        Raises NotFound for the request, InvalidField for a page that cannot be.
+        """
+        if page_size > PAGE_MAX:
+            raise InvalidField("page_size", page_size, f"1 to {PAGE_MAX}, or 0 for {PAGE_DEFAULT}")
+        records = await self._history.completed_of(request_id)
+        first = 0
+        if page_token:
+            ids = [record.artifact_id for record in records]
+            if page_token not in ids:
+                raise InvalidField("page_token", page_token, "a token of a former answer")
+            first = ids.index(page_token) + 1
+        page = records[first : first + (page_size or PAGE_DEFAULT)]
+        more = first + len(page) < len(records)
+        return RecordPage(page, page[-1].artifact_id if more else "")

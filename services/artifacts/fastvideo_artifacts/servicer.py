@@ -1,0 +1,121 @@
+"""ArtifactService over gRPC: protobuf outside, the domain inside."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any, Final
+
+import grpc
+
+from fastvideo import wire
+from fastvideo.api.artifacts.v1 import artifacts_pb2, artifacts_pb2_grpc
+from fastvideo.clock import Clock
+from fastvideo.errors import Cancelled, DeadlineExceeded, InvalidField
+from fastvideo.rpc.unknown_fields import refuse_unknown_fields
+from fastvideo.telemetry import logging
+from fastvideo_artifacts.catalog import Catalog
+from fastvideo_artifacts.headers import record_of, require_id
+from fastvideo_artifacts.uploads import Uploads
+
+# A put that sends nothing for so long is given up, seconds.
+SILENCE_S_MAX: Final = 60.0
+
+
+class ArtifactServicer(artifacts_pb2_grpc.ArtifactServiceServicer):
+    """Put, get, stat and list."""
+
+    def __init__(self, catalog: Catalog, uploads: Uploads, clock: Clock) -> None:
+        self._catalog = catalog
+        self._uploads = uploads
+        self._clock = clock
+
+    async def PutArtifact(
+        self,
+        request_iterator: AsyncIterator[artifacts_pb2.PutArtifactRequest],
+        context: Any,
+    ) -> artifacts_pb2.PutArtifactResponse:
+        messages = aiter(request_iterator)
+        header = await _header(messages)
+        artifact = record_of(header, self._clock.now())
+        with logging.bound(
+            artifact_id=artifact.artifact_id, request_id=artifact.producer.request_id
+        ):
+            record = await self._uploads.put(
+                artifact, _chunks(messages, context), header.expected_digest
+            )
+        return artifacts_pb2.PutArtifactResponse(record=wire.to_proto(record))
+
+    async def GetArtifact(
+        self, request: artifacts_pb2.GetArtifactRequest, context: Any
+    ) -> AsyncIterator[artifacts_pb2.GetArtifactResponse]:
+        refuse_unknown_fields(request)
+        require_id("artifact_id", request.artifact_id)
+        record = await self._catalog.find_whole(request.artifact_id)
+        chunks = self._catalog.read(record, request.start, request.stop)
+        yield artifacts_pb2.GetArtifactResponse(record=wire.to_proto(record))
+        async for chunk in chunks:
+            yield artifacts_pb2.GetArtifactResponse(chunk=chunk)
+
+    async def StatArtifact(
+        self, request: artifacts_pb2.StatArtifactRequest, context: Any
+    ) -> artifacts_pb2.StatArtifactResponse:
+        refuse_unknown_fields(request)
+        require_id("artifact_id", request.artifact_id)
+        record = await self._catalog.find(request.artifact_id)
+        return artifacts_pb2.StatArtifactResponse(record=wire.to_proto(record))
+
+    async def ListArtifacts(
+        self, request: artifacts_pb2.ListArtifactsRequest, context: Any
+    ) -> artifacts_pb2.ListArtifactsResponse:
+        refuse_unknown_fields(request)
+        require_id("request_id", request.request_id)
+        page = await self._catalog.list(request.request_id, request.page_size, request.page_token)
+        return artifacts_pb2.ListArtifactsResponse(
+            records=[wire.to_proto(record) for record in page.records],
+            next_page_token=page.next_page_token,
+        )
+
+
+async def _header(
+    messages: AsyncIterator[artifacts_pb2.PutArtifactRequest],
+) -> artifacts_pb2.PutArtifactHeader:
+    first = await _next(messages)
+    if first is None or first.WhichOneof("message") != "header":
+        given = None if first is None else first.WhichOneof("message")
+        raise InvalidField("message", given, "a header first, then chunks")
+    return first.header
+
+
+async def _chunks(
+    messages: AsyncIterator[artifacts_pb2.PutArtifactRequest], context: Any
+) -> AsyncIterator[bytes]:
+    """The bytes; ends only when the client has ended its stream, not when it has gone."""
+    while (message := await _next(messages)) is not None:
+        if message.WhichOneof("message") != "chunk":
+            given = message.WhichOneof("message")
+            raise InvalidField("message", given, "chunks after the header")
+        yield message.chunk
+    await _require_present(context)
+
+
+async def _require_present(context: Any) -> None:
+    """Raise when the call is no more.
+
+    A stream of messages ends alike when the client ends it and when the client dies. Only a
+    call that lives takes initial metadata, so sending it tells the two apart: without this, an
+    upload that broke in the middle would pass for a short one.
+    """
+    try:
+        await context.send_initial_metadata(())
+    except grpc.aio.BaseError as error:
+        raise Cancelled("the client left before the end of the artifact") from error
+
+
+async def _next(
+    messages: AsyncIterator[artifacts_pb2.PutArtifactRequest],
+) -> artifacts_pb2.PutArtifactRequest | None:
+    """The next message; None at the end."""
+    try:
+        async with asyncio.timeout(SILENCE_S_MAX):
+            return await anext(messages, None)
+    except TimeoutError as error:
+        raise DeadlineExceeded(f"nothing was sent for {SILENCE_S_MAX:g} s") from error
