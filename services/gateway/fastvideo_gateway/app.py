@@ -1,10 +1,9 @@
 """The gateway put together: from configuration to a running server, and its orderly end."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
-from typing import Final, TypeVar
 
 from fastvideo.api.artifacts.v1 import artifacts_pb2, artifacts_pb2_grpc
 from fastvideo.api.gateway.v1 import gateway_pb2, gateway_pb2_grpc
@@ -12,14 +11,13 @@ from fastvideo.api.sessions.v1 import sessions_pb2, sessions_pb2_grpc
 from fastvideo.bus.nats import NatsBus, NatsBusConfig
 from fastvideo.clock import Clock, SystemClock
 from fastvideo.deployment.catalog import Catalog
-from fastvideo.errors import Unavailable
 from fastvideo.events.appender import Appender
 from fastvideo.events.postgres import PostgresEventStore
+from fastvideo.events.projector import Projector
 from fastvideo.events.store import EventLog
 from fastvideo.events.wakeups import BusWakeups, LocalWakeups, Wakeups
 from fastvideo.rpc.channel import open_channel
 from fastvideo.rpc.server import Server, Service
-from fastvideo.telemetry.logging import get_logger
 from fastvideo_gateway.cancellation import Canceller
 from fastvideo_gateway.config import Config
 from fastvideo_gateway.health import HealthListener, Readiness, keep_checking
@@ -28,20 +26,11 @@ from fastvideo_gateway.index_postgres import PostgresIndex
 from fastvideo_gateway.listing import Lister
 from fastvideo_gateway.models import ModelDirectory
 from fastvideo_gateway.offers import offered_models
-from fastvideo_gateway.projector import Projector
 from fastvideo_gateway.proxy import ArtifactProxy, SessionProxy
 from fastvideo_gateway.service import GatewayParts, GatewayService
 from fastvideo_gateway.stored_inputs import StoredInputs
 from fastvideo_gateway.submission import Appends, ChecksInputs, Submitter
 from fastvideo_gateway.watching import WatchHub
-
-_LOG: Final = get_logger(__name__)
-
-# How long a starting gateway waits for the database.
-DATABASE_WAIT_S: Final = 60.0
-RETRY_S: Final = 0.25
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +60,7 @@ def assemble(
     """The parts over any log and any index."""
     clock = clock or SystemClock()
     projector = Projector(log, index, wakeups)
-    lister = Lister(log, index, projector)
+    lister = Lister(index, projector)
     parts = GatewayParts(
         log=log,
         submitter=Submitter(log, appender, catalog, inputs, clock),
@@ -100,10 +89,9 @@ async def running_gateway(config: Config) -> AsyncIterator[RunningGateway]:
     """Serve inside the block. Raises Unavailable when the database or a port cannot be had."""
     catalog = offered_models(config.models, config.checkpoints)
     async with AsyncExitStack() as stack:
-        log = await _patiently(lambda: PostgresEventStore.open(config.postgres_dsn))
+        log = await PostgresEventStore.open(config.postgres_dsn)
         stack.push_async_callback(log.close)
-        log_epoch = await log.log_epoch()
-        index = await _patiently(lambda: PostgresIndex.open(config.postgres_dsn, log_epoch))
+        index = await PostgresIndex.open(config.postgres_dsn, await log.log_epoch())
         stack.push_async_callback(index.close)
         wakeups = await _wakeups(config, stack)
         appender = await stack.enter_async_context(Appender(log, wakeups))
@@ -170,19 +158,6 @@ async def _wakeups(config: Config, stack: AsyncExitStack) -> Wakeups:
     bus = NatsBus.open(NatsBusConfig(url=config.nats_url))
     stack.push_async_callback(bus.close)
     return await BusWakeups.open(bus)
-
-
-async def _patiently(make: Callable[[], Awaitable[T]]) -> T:
-    """What `make` gives, tried again while the database is away."""
-    deadline = asyncio.get_running_loop().time() + DATABASE_WAIT_S
-    while True:
-        try:
-            return await make()
-        except Unavailable as error:
-            if asyncio.get_running_loop().time() > deadline:
-                raise
-            _LOG.warning("waiting for the database", error=error.message)
-        await asyncio.sleep(RETRY_S)
 
 
 async def _end(task: asyncio.Task[None]) -> None:

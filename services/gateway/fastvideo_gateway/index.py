@@ -4,30 +4,23 @@ The port has two adapters: one in memory and one in Postgres. Both take the log'
 order of each partition, any number of times, and remember how far they came.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Final, Protocol
 
-from fastvideo.errors import CorruptLog, FastVideoError
+from fastvideo.errors import FastVideoError
 from fastvideo.events.catalog import event_of
+from fastvideo.events.projector import Projection
 from fastvideo.events.records import StoredEvent
 from fastvideo.requests.state import STREAM_PREFIX, evolve
 from fastvideo.requests.types import RequestState, RequestStatus
+from fastvideo.rpc.paging import PagePosition
 from fastvideo.scheduling.events import WorkerAttached, WorkerLost
 from fastvideo.telemetry.logging import get_logger
 
 _LOG: Final = get_logger(__name__)
 
 _WORKER_TYPES: Final = frozenset({WorkerAttached.__name__, WorkerLost.__name__})
-
-
-@dataclass(frozen=True, slots=True)
-class PagePosition:
-    """Where a page of requests begins: after this one, in the order newest first."""
-
-    accepted_at: datetime
-    request_id: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,20 +36,8 @@ class ListQuery:
     after: PagePosition | None = None
 
 
-class RequestIndex(Protocol):
+class RequestIndex(Projection, Protocol):
     """Requests by time, status and session, and the workers that are attached."""
-
-    async def positions(self) -> Mapping[int, int]:
-        """The offset of the last event taken in, by partition."""
-        ...
-
-    async def apply(self, events: Sequence[StoredEvent]) -> None:
-        """Take in events of one partition; those that were taken in before are passed over.
-
-        The change and the new position are one transaction. Raises CorruptLog when an event
-        between the position and the first one is missing.
-        """
-        ...
 
     async def list_requests(self, query: ListQuery) -> tuple[RequestState, ...]:
         """The requests of a query, newest first."""
@@ -78,18 +59,6 @@ class Changes:
     requests: Mapping[str, RequestState]
     # None for a worker that is gone.
     workers: Mapping[str, WorkerAttached | None]
-
-
-def fresh_events(events: Sequence[StoredEvent], position: int) -> Sequence[StoredEvent]:
-    """The events after a position, which must follow it without a gap."""
-    fresh = [stored for stored in events if stored.offset > position]
-    if fresh and fresh[0].offset != position + 1:
-        raise CorruptLog(
-            f"partition {fresh[0].partition} goes on at offset {fresh[0].offset}, "
-            f"not at {position + 1}",
-            reason="OFFSET_GAP",
-        )
-    return fresh
 
 
 def touched_requests(events: Iterable[StoredEvent]) -> list[str]:

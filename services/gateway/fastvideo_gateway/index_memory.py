@@ -2,10 +2,11 @@
 
 from collections.abc import Mapping, Sequence
 
+from fastvideo.events.projector import fresh_events
 from fastvideo.events.records import StoredEvent
 from fastvideo.requests.types import RequestState
 from fastvideo.scheduling.events import WorkerAttached
-from fastvideo_gateway.index import ListQuery, fold_changes, fresh_events
+from fastvideo_gateway.index import ListQuery, fold_changes
 
 
 class MemoryIndex:
@@ -51,8 +52,5 @@ def _matches(state: RequestState, query: ListQuery) -> bool:
         spec.tenant_id == query.tenant_id
         and (query.statuses is None or state.status in query.statuses)
         and query.session_id in ("", spec.session_id)
-        and (
-            after is None
-            or (state.accepted_at, spec.request_id) < (after.accepted_at, after.request_id)
-        )
+        and (after is None or (state.accepted_at, spec.request_id) < (after.at, after.item_id))
     )

@@ -6,13 +6,13 @@ from typing import Final
 from fastvideo import wire
 from fastvideo.events.postgres_pool import Connection, PostgresPool
 from fastvideo.events.projection_tables import Layout, ProjectionTables
+from fastvideo.events.projector import fresh_events
 from fastvideo.events.records import StoredEvent
 from fastvideo.requests.types import RequestState
 from fastvideo.scheduling.events import WorkerAttached
 from fastvideo_gateway.index import (
     ListQuery,
     fold_changes,
-    fresh_events,
     touched_requests,
     touched_workers,
 )
@@ -134,7 +134,7 @@ def _list_statement(query: ListQuery) -> tuple[str, list[object]]:
         where("session_id = {} AND session_id <> ''", query.session_id)
     if query.after is not None:
         after = query.after
-        where("(accepted_at, request_id) < ({}, {})", after.accepted_at, after.request_id)
+        where("(accepted_at, request_id) < ({}, {})", after.at, after.item_id)
     arguments.append(query.limit)
     return (
         f"SELECT state FROM gateway.requests WHERE {' AND '.join(conditions)} "

@@ -69,7 +69,7 @@ class GatewayService(gateway_pb2_grpc.GatewayServiceServicer):
         page = await self._parts.lister.page(
             DEFAULT_TENANT,
             page_size=request.page_size,
-            page_token=request.page_token,
+            token=request.page_token,
             status=_status(request.status),
             session_id=request.session_id,
         )

@@ -3,6 +3,8 @@
 import asyncio
 import json
 import re
+import sysconfig
+from pathlib import Path
 from typing import Any
 
 import asyncpg
@@ -235,7 +237,7 @@ async def test_health_over_http(world: World) -> None:
 
 async def buf(*arguments: str) -> str:
     process = await asyncio.create_subprocess_exec(
-        "buf",
+        str(Path(sysconfig.get_path("scripts")) / "buf"),
         "curl",
         "--protocol",
         "grpc",

@@ -189,7 +189,7 @@ async def test_a_key_that_was_used_for_something_else_is_refused(world: World) -
     error = await refusal(world, submit_message("a blue four", idempotency_key="k"))
     assert isinstance(error, AlreadyExists)
     assert error.subject == "idempotency_key"
-    assert error.attributes["request_id"] == first
+    assert error.attributes["used_for"] == first
     assert await world.size() == 1
 
 

@@ -1,0 +1,101 @@
+"""Keeps a projection up to date with the log."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Final, Protocol
+
+import structlog
+
+from fastvideo.errors import CorruptLog, Unavailable
+from fastvideo.events.records import StoredEvent
+from fastvideo.events.store import EventLog
+from fastvideo.events.subscription import LogSubscription
+from fastvideo.events.wakeups import Wakeups
+
+_log = structlog.get_logger(__name__)
+
+RETRY_S: Final = 0.2
+
+
+class Projection(Protocol):
+    """Rows that are made of the log and know how far they have come."""
+
+    async def positions(self) -> Mapping[int, int]:
+        """The offset of the last event taken in, by partition."""
+        ...
+
+    async def apply(self, events: Sequence[StoredEvent]) -> None:
+        """Take in events of one partition; those that were taken in before are passed over.
+
+        The change and the new position are one transaction. Raises CorruptLog when an event
+        between the position and the first one is missing.
+        """
+        ...
+
+
+def fresh_events(events: Sequence[StoredEvent], position: int) -> Sequence[StoredEvent]:
+    """The events after a position. Raises CorruptLog when they do not follow it at once."""
+    fresh = [stored for stored in events if stored.offset > position]
+    if fresh and fresh[0].offset != position + 1:
+        raise CorruptLog(
+            f"partition {fresh[0].partition} goes on at offset {fresh[0].offset}, "
+            f"not at {position + 1}",
+            reason="OFFSET_GAP",
+        )
+    return fresh
+
+
+class Projector:
+    """Reads the log from where the projection stands and hands it over, batch by batch.
+
+    Several processes may project into the same rows: each passes over what another took in.
+    """
+
+    def __init__(self, log: EventLog, projection: Projection, wakeups: Wakeups | None) -> None:
+        self._log = log
+        self._projection = projection
+        self._wakeups = wakeups
+        self._positions: dict[int, int] = {}
+        self._moved = asyncio.Condition()
+
+    async def reached(self, heads: Mapping[int, int]) -> None:
+        """Return when the projection holds every event up to these offsets."""
+        async with self._moved:
+            await self._moved.wait_for(lambda: self._holds(heads))
+
+    async def is_fresh(self, timeout_s: float) -> bool:
+        """Wait until the projection holds what is in the log now; whether it did in time."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self.reached(await self._log.heads())
+        except TimeoutError:
+            return False
+        return True
+
+    async def run(self) -> None:
+        """Project for ever; ends by cancellation, or by CorruptLog when the log has a gap."""
+        while True:
+            try:
+                await self._follow()
+            except Unavailable as error:
+                _log.warning("projection waits for the database", error=error.message)
+                await asyncio.sleep(RETRY_S)
+
+    def _holds(self, heads: Mapping[int, int]) -> bool:
+        return all(self._positions.get(p, 0) >= offset for p, offset in heads.items())
+
+    async def _follow(self) -> None:
+        """Read on from where the projection stands now."""
+        found = await self._projection.positions()
+        cursors = {p: found.get(p, 0) for p in range(self._log.partition_count)}
+        await self._move(cursors)
+        subscription = LogSubscription(self._log, cursors, self._wakeups)
+        while True:
+            batch = await subscription.next_batch()
+            await self._projection.apply(batch)
+            await self._move({batch[-1].partition: batch[-1].offset})
+
+    async def _move(self, positions: Mapping[int, int]) -> None:
+        async with self._moved:
+            self._positions.update(positions)
+            self._moved.notify_all()
