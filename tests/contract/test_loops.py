@@ -1,0 +1,239 @@
+"""The loop contract on every kernel that ships, and the faults that the suite must catch."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+import torch
+
+from fastvideo.cache.features import TextFeatureCache
+from fastvideo.errors import ContractViolation
+from fastvideo.loops.contract import LoopOutput, PlanContext, StepContext
+from fastvideo.loops.runner import run_loop
+from fastvideo.loops.suite import LoopCase, LoopReport, check_loop
+from fastvideo.models.wan.loops.denoise import DenoiseKernel, DenoiseOutput, DenoiseState
+from fastvideo.requests.types import RequestKind
+from fastvideo.scheduling.work import WorkPlan, WorkUnit
+from tests.parity.wan import embedded_model, generation
+
+PROMPTS = ("a red three moving left", "a blue digit nine moves up", "the four is green")
+
+
+def check(loop_id: str, cases: Sequence[LoopCase], cache: TextFeatureCache | None) -> LoopReport:
+    model = embedded_model()
+
+    def make_context() -> StepContext:
+        context = StepContext()
+        context.cache = None if cache is None else cache.open(context)
+        return context
+
+    return check_loop(model.kernels[loop_id], model, cases, make_context)
+
+
+def features(index: int, **changes: Any) -> LoopCase:
+    """A case of a loop that starts from text features."""
+    model = embedded_model()
+    request = generation(f"r{index}", prompt=PROMPTS[index % 3], seed=index, **changes)
+    return LoopCase(
+        request=request, inputs=run_loop(model.kernels["encode"], request, {}, model).values
+    )
+
+
+def latents(index: int, **changes: Any) -> LoopCase:
+    """A case of a loop that starts from latents, with the features that led to them."""
+    model = embedded_model()
+    case = features(index, **changes)
+    made = run_loop(model.kernels["denoise"], case.request, case.inputs, model).values
+    return replace(case, inputs={**case.inputs, **made})
+
+
+@pytest.mark.row("LOOP-01", "LOOP-02", "LOOP-03", "LOOP-04", "LOOP-05")
+@pytest.mark.parametrize("cached", [False, True])
+def test_the_encode_loop_keeps_the_contract(cached: bool) -> None:
+    cases = [
+        LoopCase(request=generation(f"r{i}", prompt=PROMPTS[i], guidance_scale=scale), inputs={})
+        for i, scale in enumerate((3.0, 1.0, 5.0))
+    ]
+    report = check("encode", cases, TextFeatureCache(1 << 20) if cached else None)
+    assert report.units == (2, 1, 2)
+
+
+@pytest.mark.row("LOOP-01", "LOOP-02", "LOOP-03", "LOOP-04", "LOOP-05", "LOOP-07")
+def test_the_denoise_loop_keeps_the_contract_with_mixed_steps_and_guidance() -> None:
+    cases = [
+        features(0, steps=4, guidance_scale=5.0),
+        features(1, steps=2, guidance_scale=3.0),
+        features(2, steps=3, guidance_scale=1.0),
+        features(3, steps=4, guidance_scale=3.0, flow_shift=5.0),
+        features(4, steps=3, guidance_scale=1.0),
+    ]
+    report = check("denoise", cases, None)
+    assert report.units == (4, 2, 3, 4, 3)
+    assert report.batch_max >= 2
+    assert report.forwards_shared < report.forwards_alone
+
+
+@pytest.mark.row("LOOP-01", "LOOP-07")
+def test_the_denoise_loop_keeps_the_contract_where_no_rows_may_share_a_forward() -> None:
+    cases = [features(i, steps=2, width=16, height=16) for i in range(2)]
+    report = check("denoise", cases, None)
+    assert report.batch_max == 1
+
+
+@pytest.mark.row("LOOP-01", "LOOP-02", "LOOP-03", "LOOP-04", "LOOP-05", "LOOP-07")
+def test_the_decode_loop_keeps_the_contract() -> None:
+    cases = [latents(0, steps=1), latents(1, steps=1, num_frames=5), latents(2, steps=1)]
+    report = check("decode", cases, None)
+    assert report.units == (3, 2, 3)
+    assert report.batch_max == 1
+
+
+@pytest.mark.row("LOOP-01", "LOOP-02", "LOOP-03", "LOOP-04", "LOOP-05", "LOOP-07")
+def test_the_score_loop_keeps_the_contract() -> None:
+    cases = [latents(i, steps=1, kind=RequestKind.GENERATION) for i in range(3)]
+    report = check("latent_score", cases, None)
+    assert report.units == (5, 5, 5)
+    assert report.batch_max >= 2
+
+
+class PlansWithMemory(DenoiseKernel):
+    """Counts its plans in the kernel, and shows it."""
+
+    planned = 0
+
+    def plan_step(self, state: DenoiseState, context: PlanContext) -> WorkPlan | None:
+        plan = super().plan_step(state, context)
+        self.planned += 1
+        if plan is None:
+            return None
+        return replace(plan, units=(replace(plan.units[0], cost_shape=f"{self.planned}"),))
+
+
+class PlanComputes(DenoiseKernel):
+    """Looks at the values of the latents to plan."""
+
+    def plan_step(self, state: DenoiseState, context: PlanContext) -> WorkPlan | None:
+        return super().plan_step(state, context) if state.latents.isfinite().all() else None
+
+
+class PlanWritesState(DenoiseKernel):
+    """Changes the latents' memory behind torch's back while planning."""
+
+    def plan_step(self, state: DenoiseState, context: PlanContext) -> WorkPlan | None:
+        state.request.sampling.__class__.seed.__set__(state.request.sampling, 1)  # type: ignore[attr-defined]
+        return super().plan_step(state, context)
+
+
+class PlansWithoutSinks(DenoiseKernel):
+    """Forgets to say where its output goes."""
+
+    def plan_step(self, state: DenoiseState, context: PlanContext) -> WorkPlan | None:
+        plan = super().plan_step(state, context)
+        return plan and replace(plan, units=(replace(plan.units[0], output_sinks=()),))
+
+
+class RunsInInit(DenoiseKernel):
+    """Runs the model while it binds its state."""
+
+    def init_state(self, *arguments: Any) -> DenoiseState:
+        state = super().init_state(*arguments)
+        transformer = arguments[-1].components["transformer"]
+        transformer(state.latents, state.schedule.timesteps[:1], state.features[:1])
+        return state
+
+
+class RunsInPlace(DenoiseKernel):
+    """Adds to the latents that it was given."""
+
+    def run_step(
+        self, batch: Sequence[tuple[DenoiseState, WorkUnit]], instance: Any, context: StepContext
+    ) -> Sequence[DenoiseOutput]:
+        outputs = super().run_step(batch, instance, context)
+        batch[0][0].latents.add_(1.0)
+        return outputs
+
+
+class ForgetsVersion(DenoiseKernel):
+    """Moves on without a new version."""
+
+    def advance(self, state: DenoiseState, unit: WorkUnit, output: DenoiseOutput) -> DenoiseState:
+        return replace(super().advance(state, unit, output), version=state.version)
+
+
+class SharesState(DenoiseKernel):
+    """Keeps the last request's velocity in the kernel, as a module-global cache would."""
+
+    def __init__(self, spec: Any) -> None:
+        super().__init__(spec)
+        self._last: dict[int, torch.Tensor] = {}
+
+    def run_step(
+        self, batch: Sequence[tuple[DenoiseState, WorkUnit]], instance: Any, context: StepContext
+    ) -> Sequence[DenoiseOutput]:
+        outputs = super().run_step(batch, instance, context)
+        blended = []
+        for (_, unit), output in zip(batch, outputs, strict=True):
+            if unit.step_range.start == 0:
+                self._last.clear()
+            before = self._last.get(0, output.velocity)
+            self._last[0] = output.velocity
+            blended.append(replace(output, latents=output.latents + 0.01 * before))
+        return blended
+
+
+class MixesRows(DenoiseKernel):
+    """Centres a batch on its mean."""
+
+    def run_step(
+        self, batch: Sequence[tuple[DenoiseState, WorkUnit]], instance: Any, context: StepContext
+    ) -> Sequence[DenoiseOutput]:
+        outputs = super().run_step(batch, instance, context)
+        mean = torch.cat([output.latents for output in outputs]).mean()
+        return [replace(output, latents=output.latents - mean) for output in outputs]
+
+
+class GivesADict(DenoiseKernel):
+    """Ends with a dict that nobody can check."""
+
+    def finalize(self, state: DenoiseState, instance: Any) -> LoopOutput:
+        return {"latents": state.latents}  # type: ignore[return-value]
+
+
+@dataclass(frozen=True)
+class Fault:
+    kernel: type[DenoiseKernel]
+    reason: str
+
+
+@pytest.mark.row("LOOP-01", "LOOP-02", "LOOP-03", "LOOP-04", "LOOP-05", "LOOP-07")
+@pytest.mark.parametrize(
+    "fault",
+    [
+        Fault(PlansWithMemory, "PLAN_IMPURE"),
+        Fault(PlanComputes, "PLAN_IMPURE"),
+        Fault(PlanWritesState, "PLAN_IMPURE"),
+        Fault(PlansWithoutSinks, "INCOMPLETE_PLAN"),
+        Fault(RunsInInit, "INIT_RUNS_STEPS"),
+        Fault(RunsInPlace, "RUN_CHANGES_STATE"),
+        Fault(ForgetsVersion, "BAD_TRANSITION"),
+        Fault(SharesState, "INTERLEAVING_MIXES"),
+        Fault(MixesRows, "BATCHING_MIXES"),
+        Fault(GivesADict, "UNTYPED_RESULT"),
+    ],
+    ids=lambda fault: fault.kernel.__name__,
+)
+def test_the_suite_catches_a_planted_fault(fault: Fault) -> None:
+    model = embedded_model()
+    kernel = fault.kernel(model.card.loops["denoise"])
+    cases = [features(i, steps=3, guidance_scale=3.0) for i in range(2)]
+    with pytest.raises(ContractViolation) as caught:
+        check_loop(kernel, model, cases)
+    assert caught.value.reason == fault.reason
+    assert caught.value.subject == "denoise"
+
+
+def test_the_suite_needs_two_cases() -> None:
+    model = embedded_model()
+    with pytest.raises(ContractViolation, match="two cases"):
+        check_loop(model.kernels["denoise"], model, [features(0, steps=1)])
