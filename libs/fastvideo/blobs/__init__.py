@@ -1,1 +1,10 @@
-"""Content-addressed bytes in a local folder, in S3, or in memory."""
+"""Bytes by their digest, in a local folder, in any S3 or in memory.
+
+**Invariant:** a blob never changes, and is there whole or not at all. What it means, to whom it
+belongs and how long it lives is not known here.
+"""
+
+from fastvideo.blobs.objects import ObjectBlobStore, open_blobs
+from fastvideo.blobs.port import Blob, BlobStore, CorruptBlob
+
+__all__ = ["Blob", "BlobStore", "CorruptBlob", "ObjectBlobStore", "open_blobs"]
