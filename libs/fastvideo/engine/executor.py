@@ -83,6 +83,11 @@ class Executor:
         """How many loops live now."""
         return len(self._loops)
 
+    def holds(self, request_id: str, attempt: int) -> bool:
+        """Whether loops or values of a request's attempt are here."""
+        scope = (request_id, attempt)
+        return scope in self.values.scopes() or self._loops.has_any(scope)
+
     def prepare(self, command: PrepareLoop) -> LoopPrepared | LoopFailed:
         """Make a loop's state and plan its first unit."""
         started = self._clock.monotonic_s()

@@ -76,6 +76,11 @@ class LoopTable:
         """The loop, if it lives."""
         return self._loops.get(ref)
 
+    def has_any(self, scope: tuple[str, int]) -> bool:
+        """Whether a loop of a request's attempt lives."""
+        with self._changed:
+            return any((ref.request_id, ref.attempt) == scope for ref in self._loops)
+
     def check_room(self, ref: LoopRef) -> None:
         """Raise ResourceExhausted when no loop fits, AlreadyExists when this one lives.
 

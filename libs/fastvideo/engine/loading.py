@@ -2,6 +2,9 @@
 
 from pathlib import Path
 
+import diffusers.utils.logging
+import transformers.utils.logging
+
 from fastvideo.deployment.catalog import Catalog
 from fastvideo.engine.instance import ModelInstance, instance_id
 from fastvideo.models.registry import load_instance_parts
@@ -34,3 +37,9 @@ class CatalogLoader:
             precision=parts.precision,
             fingerprint=parts.fingerprint,
         )
+
+
+def quiet_libraries() -> None:
+    """Keep the model libraries from drawing progress bars into this process's output."""
+    transformers.utils.logging.disable_progress_bar()
+    diffusers.utils.logging.disable_progress_bar()

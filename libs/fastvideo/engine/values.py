@@ -57,6 +57,11 @@ class ValueStore:
                     )
             return {name: values[source] for name, source in inputs.items()}
 
+    def has(self, scope: Scope, name: str) -> bool:
+        """Whether a value is here."""
+        with self._lock:
+            return name in self._scopes.get(scope, {})
+
     def release(self, scope: Scope) -> None:
         """Let go of all values of a scope."""
         with self._lock:

@@ -1,0 +1,37 @@
+"""How much of the machine's memory a worker may use, by pool."""
+
+import os
+from collections.abc import Mapping
+from typing import Final
+
+from fastvideo.memory.pools import MemoryTag
+
+MIB: Final = 1024 * 1024
+# The rest is left to the interpreter and to libraries.
+_SHARES: Final[Mapping[MemoryTag, float]] = {
+    MemoryTag.WEIGHTS: 0.5,
+    MemoryTag.ACTIVATIONS: 0.3,
+    MemoryTag.CACHES: 0.05,
+    MemoryTag.STAGING: 0.05,
+}
+
+
+def machine_bytes() -> int:
+    """Physical memory of this machine."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def pool_budgets(total_bytes: int) -> dict[MemoryTag, int]:
+    """The budget of each pool, from the bytes that the worker may use in all."""
+    return {tag: int(total_bytes * share) for tag, share in _SHARES.items()}
+
+
+def unit_budgets(budgets: Mapping[MemoryTag, int]) -> dict[str, int]:
+    """What a scheduler may reserve for units, by tag.
+
+    Half of the activations is kept for loop states and values, which units do not declare.
+    """
+    return {
+        tag.value: size // 2 if tag is MemoryTag.ACTIVATIONS else size
+        for tag, size in budgets.items()
+    }

@@ -1,0 +1,94 @@
+"""Values in and out of a worker as manifests and safetensors bytes."""
+
+import math
+from typing import Final
+
+import torch
+
+from fastvideo.engine.values import Scope, ValueStore
+from fastvideo.errors import InvalidField
+from fastvideo.media.tensors import decode_tensors, encode_tensors
+from fastvideo.transport.manifest import TransferManifest, TransferTensor
+
+_TENSORS_MAX: Final = 64
+_LIFETIME: Final = "request"
+
+
+def send(values: ValueStore, manifest: TransferManifest) -> tuple[TransferManifest, bytes]:
+    """The tensors that a manifest names, from the producer's scope "REQUEST/ATTEMPT".
+
+    Raises InvalidField for a manifest that cannot be, FailedPrecondition for a value that is
+    not here.
+    """
+    scope = _scope("manifest.producer_id", manifest.producer_id)
+    names = [tensor.name for tensor in manifest.tensors]
+    _check_names(names)
+    tensors = values.bind(scope, {name: name for name in names})
+    for name, tensor in tensors.items():
+        if not isinstance(tensor, torch.Tensor):
+            raise InvalidField("manifest.tensors.name", name, "the name of a tensor")
+    described = tuple(_describe(name, tensors[name]) for name in names)
+    filled = TransferManifest(
+        transfer_id=manifest.transfer_id,
+        tensors=described,
+        producer_id=manifest.producer_id,
+        consumer_id=manifest.consumer_id,
+        lifetime=_LIFETIME,
+        cache_key=manifest.cache_key,
+        priority=manifest.priority,
+        completion_event=manifest.completion_event,
+    )
+    return filled, encode_tensors(tensors)
+
+
+def receive(values: ValueStore, manifest: TransferManifest, payload: bytes) -> None:
+    """Keep the payload's tensors in the consumer's scope "REQUEST/ATTEMPT".
+
+    Raises InvalidField when the payload is not what the manifest says, OutOfMemory when it
+    does not fit.
+    """
+    scope = _scope("manifest.consumer_id", manifest.consumer_id)
+    if manifest.lifetime != _LIFETIME:
+        raise InvalidField("manifest.lifetime", manifest.lifetime, _LIFETIME)
+    names = [tensor.name for tensor in manifest.tensors]
+    _check_names(names)
+    tensors = decode_tensors(payload)
+    if set(tensors) != set(names):
+        raise InvalidField("payload", sorted(tensors), f"the tensors {sorted(names)}")
+    for told in manifest.tensors:
+        found = _describe(told.name, tensors[told.name])
+        if (told.shape, told.dtype) != (found.shape, found.dtype):
+            raise InvalidField(
+                f"payload.{told.name}",
+                f"{found.dtype} {list(found.shape)}",
+                f"{told.dtype} {list(told.shape)}, as the manifest says",
+            )
+    for name, tensor in tensors.items():
+        values.put(scope, name, tensor)
+
+
+def _describe(name: str, tensor: torch.Tensor) -> TransferTensor:
+    shape = tuple(tensor.shape)
+    # What travels is contiguous, whatever the layout here is.
+    strides = tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
+    return TransferTensor(
+        name=name,
+        shape=shape,
+        dtype=str(tensor.dtype).removeprefix("torch."),
+        strides=strides,
+        location="cpu",
+    )
+
+
+def _check_names(names: list[str]) -> None:
+    if not 0 < len(names) <= _TENSORS_MAX:
+        raise InvalidField("manifest.tensors", len(names), f"1 to {_TENSORS_MAX} tensors")
+    if len(set(names)) < len(names):
+        raise InvalidField("manifest.tensors", sorted(names), "each name once")
+
+
+def _scope(field: str, text: str) -> Scope:
+    request_id, _, attempt = text.rpartition("/")
+    if not request_id or not attempt.isdigit() or int(attempt) < 1:
+        raise InvalidField(field, text, "REQUEST/ATTEMPT, such as req_01/1")
+    return request_id, int(attempt)

@@ -1,0 +1,64 @@
+"""Composition root of the worker: configuration, telemetry, run until told to stop."""
+
+import asyncio
+import os
+import signal
+import sys
+from typing import Final
+
+from fastvideo.errors import FastVideoError
+from fastvideo.telemetry import logging, tracing
+from fastvideo_worker.config import WorkerConfig
+from fastvideo_worker.worker import Worker
+
+_LOG: Final = logging.get_logger(__name__)
+
+
+def main() -> int:
+    """Run a worker; 0 after a drain, 1 when it could not start."""
+    try:
+        config = WorkerConfig.from_environment(os.environ)
+    except FastVideoError as error:
+        print(f"fastvideo worker: {error.message}", file=sys.stderr)  # noqa: T201
+        return 1
+    logging.configure(config.worker_id, level=config.log_level)
+    telemetry = tracing.configure(
+        "worker", config.otlp_endpoint, attributes={"service.instance.id": config.worker_id}
+    )
+    try:
+        code = asyncio.run(_run(config))
+    finally:
+        telemetry.shutdown()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # A step that outlasted the grace must not hold the exit back.
+    os._exit(code)
+
+
+async def _run(config: WorkerConfig) -> int:
+    told = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, told.set)
+    worker = Worker(config)
+    starting = asyncio.ensure_future(worker.start())
+    stopping = asyncio.ensure_future(told.wait())
+    try:
+        await asyncio.wait({starting, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        if not starting.done():
+            return 0
+        starting.result()
+        await stopping
+        await worker.drain()
+    except FastVideoError as error:
+        _LOG.error("worker cannot start", reason=error.reason, error=error.message)
+        return 1
+    finally:
+        starting.cancel()
+        stopping.cancel()
+        await worker.stop()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

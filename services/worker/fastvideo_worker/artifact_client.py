@@ -1,0 +1,126 @@
+"""Artifacts to and from ArtifactService, called from threads beside the event loop."""
+
+import asyncio
+import hashlib
+from collections.abc import AsyncIterator, Callable, Coroutine
+from typing import Any, Final, TypeVar
+
+import grpc
+
+from fastvideo import wire
+from fastvideo.api.artifacts.v1 import artifacts_pb2, artifacts_pb2_grpc
+from fastvideo.api.common.v1 import artifact_pb2
+from fastvideo.artifacts.types import ArtifactRecord
+from fastvideo.engine.sink import NewArtifact
+from fastvideo.errors import FailedPrecondition, Unavailable
+from fastvideo.rpc.errors import from_rpc_error
+
+CHUNK_BYTES: Final = 256 * 1024
+# One try, and all tries together, seconds.
+_TRY_S_MAX: Final = 20.0
+_TOTAL_S_MAX: Final = 60.0
+_PAUSE_S_FIRST: Final = 0.1
+_PAUSE_S_MAX: Final = 2.0
+# The largest artifact that a request may name as its input.
+_INPUT_BYTES_MAX: Final = 256 * 1024 * 1024
+
+T = TypeVar("T")
+
+
+class GrpcArtifacts:
+    """The sink and the source of a worker that has an ArtifactService.
+
+    `put` and `get` block; they are called from any thread but the event loop's.
+    """
+
+    def __init__(self, channel: grpc.aio.Channel, loop: asyncio.AbstractEventLoop) -> None:
+        self._stub = artifacts_pb2_grpc.ArtifactServiceStub(channel)
+        self._loop = loop
+
+    def put(self, artifact: NewArtifact, data: bytes) -> ArtifactRecord:
+        """Store an artifact, tried again under the same id while the service is away.
+
+        Raises Unavailable when it stayed away, AlreadyExists when other bytes are stored.
+        """
+        return self._wait(_retried(lambda: self._put(artifact, data)))
+
+    def get(self, artifact_id: str) -> bytes:
+        """The bytes of an artifact. Raises NotFound and Unavailable."""
+        return self._wait(_retried(lambda: self._get(artifact_id)))
+
+    def _wait(self, work: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+    async def _put(self, artifact: NewArtifact, data: bytes) -> ArtifactRecord:
+        response = await self._stub.PutArtifact(_messages(artifact, data), timeout=_TRY_S_MAX)
+        return wire.from_proto(ArtifactRecord, response.record)
+
+    async def _get(self, artifact_id: str) -> bytes:
+        request = artifacts_pb2.GetArtifactRequest(artifact_id=artifact_id)
+        data = bytearray()
+        async for response in self._stub.GetArtifact(request, timeout=_TRY_S_MAX):
+            data += response.chunk
+            if len(data) > _INPUT_BYTES_MAX:
+                raise FailedPrecondition(
+                    f"artifact {artifact_id} is larger than {_INPUT_BYTES_MAX} bytes",
+                    subject=artifact_id,
+                )
+        return bytes(data)
+
+
+class NoArtifacts:
+    """For a worker that was given no ArtifactService: what would be stored is refused."""
+
+    def put(self, artifact: NewArtifact, data: bytes) -> ArtifactRecord:
+        """Raises FailedPrecondition."""
+        raise _not_configured()
+
+    def get(self, artifact_id: str) -> bytes:
+        """Raises FailedPrecondition."""
+        raise _not_configured()
+
+
+async def _retried(call: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    """The call's answer, asked for again while the service is unavailable."""
+    deadline_s = asyncio.get_running_loop().time() + _TOTAL_S_MAX
+    pause_s = _PAUSE_S_FIRST
+    while True:
+        try:
+            return await call()
+        except grpc.RpcError as error:
+            typed = from_rpc_error(error)
+            if not isinstance(typed, Unavailable):
+                raise typed from error
+            if asyncio.get_running_loop().time() + pause_s > deadline_s:
+                raise typed from error
+        await asyncio.sleep(pause_s)
+        pause_s = min(pause_s * 2, _PAUSE_S_MAX)
+
+
+async def _messages(
+    artifact: NewArtifact, data: bytes
+) -> AsyncIterator[artifacts_pb2.PutArtifactRequest]:
+    """The header, then the bytes in chunks."""
+    header = artifacts_pb2.PutArtifactHeader(
+        artifact_id=artifact.artifact_id,
+        kind=artifact_pb2.ArtifactKind.Value(f"ARTIFACT_KIND_{artifact.kind.upper()}"),
+        name=artifact.name,
+        content_type=artifact.content_type,
+        producer=wire.to_proto(artifact.producer),
+        parents=artifact.parents,
+        tenant_id=artifact.tenant_id,
+        expected_digest=hashlib.sha256(data).hexdigest(),
+    )
+    if artifact.media is not None:
+        header.media.CopyFrom(wire.to_proto(artifact.media))
+    yield artifacts_pb2.PutArtifactRequest(header=header)
+    for start in range(0, len(data), CHUNK_BYTES):
+        yield artifacts_pb2.PutArtifactRequest(chunk=data[start : start + CHUNK_BYTES])
+
+
+def _not_configured() -> FailedPrecondition:
+    return FailedPrecondition(
+        "this worker was given no artifact service",
+        reason="NO_ARTIFACT_SERVICE",
+        subject="FASTVIDEO_ARTIFACTS_ADDRESS",
+    )

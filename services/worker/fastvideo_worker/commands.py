@@ -1,0 +1,157 @@
+"""A scheduler's commands as work on the lanes, each with its span."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+from fastvideo.engine.executor import Executor
+from fastvideo.engine.failures import error_detail
+from fastvideo.engine.request_inputs import RequestInputs
+from fastvideo.errors import FastVideoError, Unavailable
+from fastvideo.scheduling.commands import ExecuteBatch, PrepareLoop, ReleaseLoops
+from fastvideo.scheduling.events import BatchExecuted, LoopFailed, LoopPrepared
+from fastvideo.scheduling.work import LoopRef, StepResult, UnitKind
+from fastvideo.telemetry import tracing
+from fastvideo_worker.lanes import Lane
+
+_SHOWN_UNITS_MAX: Final = 16
+
+
+class Commands:
+    """Prepares and executes on the right thread: compute on one, artifact writes beside it.
+
+    Used from the event loop's thread.
+    """
+
+    def __init__(
+        self,
+        *,
+        worker_id: str,
+        executor: Executor,
+        inputs: RequestInputs,
+        compute: Lane,
+        io: Lane,
+    ) -> None:
+        self._worker_id = worker_id
+        self._executor = executor
+        self._inputs = inputs
+        self._compute = compute
+        self._io = io
+        self.draining = False
+
+    @property
+    def waiting(self) -> int:
+        """Commands that have not ended."""
+        return self._compute.waiting + self._io.waiting
+
+    @property
+    def idle(self) -> bool:
+        """Whether no loop lives, no value is kept and nothing runs."""
+        return not (self.waiting or self._executor.loops or self._executor.values.scopes())
+
+    async def prepare(
+        self, command: PrepareLoop, wanted: Callable[[], bool] = lambda: True
+    ) -> LoopPrepared | LoopFailed:
+        """Prepare a loop; one that is not wanted any more when its turn comes is not made."""
+
+        def call() -> LoopPrepared | LoopFailed:
+            if not wanted():
+                return self._failed(command.loop, Unavailable("the scheduler is gone"))
+            with tracing.span_from(
+                command.traceparent, "worker.prepare", _loop_attributes(command)
+            ) as span:
+                event = self._executor.prepare(command)
+                if isinstance(event, LoopFailed):
+                    span.set_attribute("fastvideo.error.reason", event.error.reason)
+                return event
+
+        try:
+            self._check_draining(command.loop)
+            if self._inputs.needed(command):
+                command = await self._io.run(lambda: self._inputs.fetch(command))
+            return await self._compute.run(call)
+        except FastVideoError as error:
+            return self._failed(command.loop, error)
+
+    async def execute(
+        self, command: ExecuteBatch, wanted: Callable[[], bool] = lambda: True
+    ) -> BatchExecuted:
+        """Run a batch. Raises what `Executor.execute` raises for one that may not be."""
+
+        def call() -> BatchExecuted:
+            if not wanted():
+                raise Unavailable("the scheduler is gone")
+            with tracing.span_from(
+                command.traceparent, "worker.batch", _batch_attributes(command)
+            ) as span:
+                executed = self._executor.execute(command)
+                tracing.set_attributes(span, _result_attributes(executed))
+                return executed
+
+        lane = self._io if command.kind is UnitKind.ARTIFACT_WRITE else self._compute
+        return await lane.run(call)
+
+    def refused(self, command: ExecuteBatch, error: Exception) -> BatchExecuted:
+        """The answer to a batch that could not be run at all: its error at every unit."""
+        detail = error_detail(error)
+        return BatchExecuted(
+            worker_id=self._worker_id,
+            batch_id=command.batch_id,
+            kind=command.kind,
+            results=tuple(
+                StepResult(unit_id=unit_id, loop=LoopRef(), error=detail)
+                for unit_id in command.unit_ids
+            ),
+            predicted_seconds=command.predicted_seconds,
+        )
+
+    def release(self, command: ReleaseLoops) -> None:
+        """Free what an attempt holds."""
+        self._executor.release(command)
+
+    async def start_over(self) -> None:
+        """Free all loops and values, also those of commands that are still on their way."""
+        self._executor.release_all()
+        # Behind everything that was queued before.
+        await asyncio.gather(
+            self._compute.run(self._executor.release_all), self._io.run(lambda: None)
+        )
+        self._executor.release_all()
+
+    def _check_draining(self, loop: LoopRef) -> None:
+        """A draining worker finishes the requests that it has and takes no others."""
+        if self.draining and not self._executor.holds(loop.request_id, loop.attempt):
+            raise Unavailable(f"{self._worker_id} is draining", reason="DRAINING")
+
+    def _failed(self, loop: LoopRef, error: FastVideoError) -> LoopFailed:
+        return LoopFailed(worker_id=self._worker_id, loop=loop, error=error_detail(error))
+
+
+def _loop_attributes(command: PrepareLoop) -> dict[str, tracing.AttributeValue]:
+    return {
+        "fastvideo.request_id": command.loop.request_id,
+        "fastvideo.node_id": command.loop.node_id,
+        "fastvideo.attempt": command.loop.attempt,
+        "fastvideo.loop_id": command.loop_id,
+        "fastvideo.model_instance_id": command.model_instance_id,
+    }
+
+
+def _batch_attributes(command: ExecuteBatch) -> dict[str, tracing.AttributeValue]:
+    shown = command.unit_ids[:_SHOWN_UNITS_MAX]
+    return {
+        "fastvideo.batch_id": command.batch_id,
+        "fastvideo.batch.kind": command.kind.value,
+        "fastvideo.batch.size": len(command.unit_ids),
+        "fastvideo.batch.unit_ids": ",".join(shown),
+    }
+
+
+def _result_attributes(executed: BatchExecuted) -> dict[str, tracing.AttributeValue]:
+    requests = dict.fromkeys(result.loop.request_id for result in executed.results)
+    failed = [result for result in executed.results if result.error is not None]
+    return {
+        "fastvideo.batch.forwards": executed.forwards,
+        "fastvideo.batch.request_ids": ",".join(list(requests)[:_SHOWN_UNITS_MAX]),
+        "fastvideo.batch.failed_units": len(failed),
+    }

@@ -1,0 +1,157 @@
+"""Loading, warming, unloading, sleeping and waking, each on the thread where it belongs."""
+
+import gc
+import os
+from collections.abc import Sequence
+from typing import Final
+
+import torch
+
+from fastvideo.deployment.catalog import Catalog
+from fastvideo.engine.executor import Executor
+from fastvideo.engine.fingerprint import machine_fingerprint
+from fastvideo.engine.instance import ModelInstance
+from fastvideo.engine.residents import Residents
+from fastvideo.engine.threads import choose_threads
+from fastvideo.engine.warmup import measure_threads, warm_up
+from fastvideo.memory.pools import MemoryTag
+from fastvideo.scheduling.work import LoopRef
+from fastvideo.telemetry.logging import get_logger
+from fastvideo_worker.lanes import Lane
+from fastvideo_worker.status import WorkerStatus
+
+_LOG: Final = get_logger(__name__)
+
+
+class Models:
+    """The models of a worker over its life. Used from the event loop's thread.
+
+    Loading runs beside compute; warming and everything that takes memory away runs on the
+    compute thread, between two steps.
+    """
+
+    def __init__(
+        self,
+        *,
+        catalog: Catalog,
+        residents: Residents,
+        executor: Executor,
+        status: WorkerStatus,
+        compute: Lane,
+        loader: Lane,
+        waiters: Lane,
+    ) -> None:
+        self._catalog = catalog
+        self._residents = residents
+        self._executor = executor
+        self._status = status
+        self._compute = compute
+        self._loader = loader
+        self._waiters = waiters
+        self._threads = 1
+
+    async def start(self, model_ids: Sequence[str], threads: int | None) -> None:
+        """Load and warm the worker's models and fix its thread count; then it is ready."""
+        self._threads = threads or 1
+        instances = [await self._load(model_id, "") for model_id in model_ids]
+        if threads is None and instances:
+            chosen = await self._compute.run(lambda: self._measure_threads(instances[0]))
+            if chosen != self._threads:
+                # What a model measures of the machine while it loads depends on the count.
+                for instance in instances:
+                    await self.unload(instance.model_instance_id)
+                self._threads = chosen
+                instances = [await self._load(model_id, "") for model_id in model_ids]
+        await self._compute.run(lambda: torch.set_num_threads(self._threads))
+        for instance in instances:
+            await self._warm(instance)
+        self._status.fingerprint = machine_fingerprint(self._threads) | {
+            f"{instance.card.model_id}/{name}": fact
+            for instance in instances
+            for name, fact in instance.fingerprint.items()
+        }
+        self._status.ready = True
+
+    async def load(self, model_id: str, checkpoint: str) -> ModelInstance:
+        """Load and warm one more model. Raises as `Residents.load` does."""
+        instance = await self._load(model_id, checkpoint)
+        await self._warm(instance)
+        return instance
+
+    async def unload(self, model_instance_id: str) -> int:
+        """Free a model, its loops and its cached features; returns the bytes of its weights."""
+
+        def call() -> int:
+            instance = self._residents.find(model_instance_id)
+            self._executor.release_model(model_instance_id)
+            freed = self._residents.unload(model_instance_id)
+            self._executor.features.invalidate(
+                lambda key: key.weights_version == instance.weights_version
+            )
+            self._executor.count_caches()
+            gc.collect()
+            return freed
+
+        return await self._compute.run(call)
+
+    async def sleep(self, tags: frozenset[MemoryTag]) -> int:
+        """Free the memory of the tags; returns the bytes."""
+
+        def call() -> int:
+            before = sum(self._status.pools.in_use_bytes().values())
+            if MemoryTag.CACHES in tags:
+                self._executor.features.invalidate(lambda key: True)
+                self._executor.count_caches()
+            if MemoryTag.WEIGHTS in tags:
+                self._residents.sleep()
+            gc.collect()
+            return before - sum(self._status.pools.in_use_bytes().values())
+
+        freed = await self._compute.run(call)
+        self._status.sleeping |= tags
+        return freed
+
+    async def wake(self, tags: frozenset[MemoryTag]) -> int:
+        """Load dropped weights again; caches fill by themselves. Returns the bytes."""
+        restored = 0
+        if MemoryTag.WEIGHTS in tags:
+            restored = await self._compute.run(self._residents.wake)
+        self._status.sleeping -= tags
+        return restored
+
+    async def boundary(self, refs: Sequence[LoopRef], timeout_s: float) -> bool:
+        """Whether the loops were gone, at the end of the step that runs, within the time."""
+        return await self._waiters.run(lambda: self._executor.wait_gone(refs, timeout_s))
+
+    async def _load(self, model_id: str, checkpoint: str) -> ModelInstance:
+        def call() -> ModelInstance:
+            torch.set_num_threads(self._threads)
+            return self._residents.load(model_id, checkpoint)
+
+        instance = await self._loader.run(call)
+        _LOG.info(
+            "model loaded",
+            model_id=model_id,
+            model_instance_id=instance.model_instance_id,
+            weights_bytes=instance.weights_bytes,
+        )
+        return instance
+
+    async def _warm(self, instance: ModelInstance) -> None:
+        entry = self._catalog.get(instance.card.model_id)
+        await self._compute.run(lambda: warm_up(self._executor, instance.model_instance_id, entry))
+
+    def _measure_threads(self, instance: ModelInstance) -> int:
+        """The thread count to use, measured in this thread, the one that computes."""
+        entry = self._catalog.get(instance.card.model_id)
+        available = len(os.sched_getaffinity(0))
+        chosen, measured = choose_threads(
+            sorted({1, min(2, available), available}),
+            lambda count: measure_threads(self._executor, instance.model_instance_id, entry, count),
+        )
+        _LOG.info(
+            "threads measured",
+            chosen=chosen,
+            seconds={str(found.threads): round(found.seconds, 4) for found in measured},
+        )
+        return chosen

@@ -1,0 +1,42 @@
+"""What a worker says of itself: identity, readiness, drain; and who is attached to it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from fastvideo.engine.budgets import unit_budgets
+from fastvideo.engine.residents import Residents
+from fastvideo.memory.pools import MemoryPools, MemoryTag
+from fastvideo.scheduling.events import WorkerAttached
+
+COMPUTE_SLOTS = 1
+IO_SLOTS = 2
+
+
+@dataclass(slots=True, kw_only=True)
+class WorkerStatus:
+    """The worker's own view; changed on the event loop's thread only."""
+
+    worker_id: str
+    # New at every start of the process.
+    incarnation: str
+    residents: Residents
+    pools: MemoryPools
+    # host:port that schedulers dial.
+    address: str = ""
+    fingerprint: Mapping[str, str] = field(default_factory=dict)
+    ready: bool = False
+    draining: bool = False
+    sleeping: set[MemoryTag] = field(default_factory=set)
+
+    def attached(self) -> WorkerAttached:
+        """What a scheduler is told when it attaches."""
+        return WorkerAttached(
+            worker_id=self.worker_id,
+            address=self.address,
+            incarnation=self.incarnation,
+            instances=tuple(instance.state() for instance in self.residents.all()),
+            memory_bytes=unit_budgets(self.pools.budgets_bytes),
+            compute_slots=COMPUTE_SLOTS,
+            io_slots=IO_SLOTS,
+            fingerprint=self.fingerprint,
+        )
