@@ -1,0 +1,122 @@
+"""The scheduler put together: from configuration to a running server, and its orderly end."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+from fastvideo.api.scheduler.v1 import scheduler_pb2, scheduler_pb2_grpc
+from fastvideo.bus.nats import NatsBus, NatsBusConfig
+from fastvideo.clock import SystemClock, milliseconds
+from fastvideo.deployment.catalog import Catalog
+from fastvideo.errors import Unavailable
+from fastvideo.events.catalog import encode_for_bus
+from fastvideo.events.postgres import PostgresEventStore
+from fastvideo.events.relay import RelayParts, run_relay
+from fastvideo.events.wakeups import BusWakeups, LocalWakeups
+from fastvideo.ids import new_id
+from fastvideo.rpc.server import Server, Service
+from fastvideo.scheduling.deployed import DeployedModels
+from fastvideo.scheduling.policy import SchedulingPolicy
+from fastvideo.telemetry.logging import get_logger
+from fastvideo_scheduler.config import Config
+from fastvideo_scheduler.leader import LeaderParts
+from fastvideo_scheduler.service import SchedulerService
+from fastvideo_scheduler.shard import Shard
+
+_LOG: Final = get_logger(__name__)
+
+# How long a starting scheduler waits for the database.
+DATABASE_WAIT_S: Final = 60.0
+RETRY_S: Final = 0.25
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class RunningScheduler:
+    """A scheduler that serves."""
+
+    address: str
+    shard: Shard
+    # Ends only by an error that nothing but a new start mends.
+    task: asyncio.Task[None]
+
+
+@asynccontextmanager
+async def running_scheduler(config: Config) -> AsyncIterator[RunningScheduler]:
+    """Lead or stand by inside the block; the lease is given back at its end.
+
+    Raises Unavailable when the database or the port cannot be had.
+    """
+    catalog = Catalog.load(models=config.models, checkpoints=config.checkpoints)
+    clock = SystemClock()
+    # A restarted process must not share an epoch with its dead self.
+    holder = new_id(config.service_id, milliseconds(clock.now()))
+    async with AsyncExitStack() as stack:
+        store = await _patiently(lambda: PostgresEventStore.open(config.postgres_dsn))
+        stack.push_async_callback(store.close)
+        bus = await _bus(config, stack)
+        wakeups = LocalWakeups() if bus is None else await BusWakeups.open(bus)
+        parts = LeaderParts(
+            store=store,
+            wakeups=wakeups,
+            models=DeployedModels(catalog),
+            clock=clock,
+            policy=SchedulingPolicy(
+                resident_requests_max=config.resident_requests_max,
+                attempts_max=config.attempts_max,
+            ),
+            scheduler_id=config.service_id,
+            shard=config.shard,
+            worker_timeout_s=config.worker_timeout_s,
+        )
+        shard = Shard(parts, holder=holder, lease_ttl_s=config.lease_ttl_s)
+        service = Service.of(
+            scheduler_pb2.DESCRIPTOR,
+            "SchedulerService",
+            scheduler_pb2_grpc.add_SchedulerServiceServicer_to_server,
+            SchedulerService(shard, catalog),
+        )
+        server = await stack.enter_async_context(Server(config.listen, [service]))
+        relay = None
+        if bus is not None:
+            relay = RelayParts(store=store, bus=bus, encode=encode_for_bus, wakeups=wakeups)
+        task = asyncio.create_task(_run(shard, relay, holder), name="scheduler")
+        stack.push_async_callback(_end, task)
+        yield RunningScheduler(server.address, shard, task)
+
+
+async def _run(shard: Shard, relay: RelayParts | None, holder: str) -> None:
+    async with asyncio.TaskGroup() as group:
+        group.create_task(shard.run(), name="shard")
+        if relay is not None:
+            group.create_task(run_relay(relay, holder), name="relay")
+
+
+async def _bus(config: Config, stack: AsyncExitStack) -> NatsBus | None:
+    if not config.nats_url:
+        _LOG.warning("no bus: events are not relayed, and hints stay in this process")
+        return None
+    bus = NatsBus.open(NatsBusConfig(url=config.nats_url))
+    stack.push_async_callback(bus.close)
+    return bus
+
+
+async def _patiently(make: Callable[[], Awaitable[T]]) -> T:
+    """What `make` gives, tried again while the database is away."""
+    deadline = asyncio.get_running_loop().time() + DATABASE_WAIT_S
+    while True:
+        try:
+            return await make()
+        except Unavailable as error:
+            if asyncio.get_running_loop().time() > deadline:
+                raise
+            _LOG.warning("waiting for the database", error=error.message)
+        await asyncio.sleep(RETRY_S)
+
+
+async def _end(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    await asyncio.wait({task})

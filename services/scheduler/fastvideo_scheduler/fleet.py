@@ -1,0 +1,69 @@
+"""The workers that announced themselves, and the streams to them."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+from fastvideo.errors import ResourceExhausted
+from fastvideo.scheduling.effects import WorkerCommand
+from fastvideo_scheduler.link import WorkerAddress, WorkerLink
+
+WORKERS_MAX: Final = 1_024
+
+MakeLink = Callable[[WorkerAddress], WorkerLink]
+
+
+class Fleet:
+    """The links of one leader's term, one a worker."""
+
+    def __init__(self, make_link: MakeLink) -> None:
+        self._make_link = make_link
+        self._links: dict[str, tuple[WorkerLink, asyncio.Task[None]]] = {}
+
+    @property
+    def links(self) -> tuple[WorkerLink, ...]:
+        """All links, attached or being dialled."""
+        return tuple(link for link, _ in self._links.values())
+
+    async def announce(self, worker: WorkerAddress) -> bool:
+        """Dial a worker unless that was done; gives whether it is attached.
+
+        A new incarnation takes the place of the old one. Raises ResourceExhausted when there
+        are too many workers.
+        """
+        known = self._links.get(worker.worker_id)
+        if known is not None and known[0].worker == worker:
+            return known[0].attached
+        if known is not None:
+            link, task = known
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+            await link.lose("it started anew")
+        elif len(self._links) >= WORKERS_MAX:
+            raise ResourceExhausted(
+                f"{WORKERS_MAX} workers are linked, which is the most", subject="workers"
+            )
+        if worker.worker_id not in self._links:
+            link = self._make_link(worker)
+            task = asyncio.create_task(link.run(), name=f"link-{worker.worker_id}")
+            self._links[worker.worker_id] = (link, task)
+            task.add_done_callback(lambda _: self._forget(worker.worker_id, link))
+        return False
+
+    def send(self, worker_id: str, command: WorkerCommand) -> None:
+        """Send to a worker; one whose link has ended learns nothing, as its loss is on its way."""
+        known = self._links.get(worker_id)
+        if known is not None:
+            known[0].send(command)
+
+    async def close(self) -> None:
+        """End all streams."""
+        tasks = [task for _, task in self._links.values()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _forget(self, worker_id: str, link: WorkerLink) -> None:
+        known = self._links.get(worker_id)
+        if known is not None and known[0] is link:
+            del self._links[worker_id]

@@ -1,0 +1,228 @@
+"""A worker behind a real gRPC server whose loops are scripts: no model, every message real."""
+
+import asyncio
+import time
+from collections import defaultdict
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field, replace
+
+from fastvideo import wire
+from fastvideo.api.scheduler.v1 import scheduler_pb2, scheduler_pb2_grpc
+from fastvideo.api.worker.v1 import worker_pb2, worker_pb2_grpc
+from fastvideo.requests.types import ErrorDetail, RequestSpec
+from fastvideo.rpc.channel import open_channel
+from fastvideo.rpc.server import Server, Service
+from fastvideo.scheduling.commands import ExecuteBatch, PrepareLoop, ReleaseLoops
+from fastvideo.scheduling.events import BatchExecuted, LoopPrepared, WorkerAttached
+from fastvideo.scheduling.work import (
+    LoopRef,
+    LoopResult,
+    ModelState,
+    StepResult,
+    WorkPlan,
+    WorkUnit,
+)
+from tests.unit.scheduling.world import units_of
+
+MODEL = "moving-digits"
+
+
+@dataclass
+class Script:
+    """How the worker behaves; a test changes it while the worker runs."""
+
+    step_seconds: float = 0.0
+    # Cleared: batches are kept until it is set.
+    go: asyncio.Event = field(default_factory=asyncio.Event)
+    # Requests whose next unit fails.
+    fail: set[str] = field(default_factory=set)
+    # Says nothing any more, but keeps its stream.
+    silent: bool = False
+    # Sends every report of a batch this many times.
+    repeat: int = 1
+
+    def __post_init__(self) -> None:
+        self.go.set()
+
+
+class ScriptedWorker(worker_pb2_grpc.WorkerServiceServicer):
+    """Use it as an async context: it serves and announces itself inside."""
+
+    def __init__(self, worker_id: str, schedulers: list[str], *, memory: int = 10_000) -> None:
+        self.worker_id = worker_id
+        self.script = Script()
+        self.memory = memory
+        self.incarnation = f"{worker_id}-{time.monotonic_ns()}"
+        # What it was told, with the time, and what it holds.
+        self.prepared: list[tuple[float, PrepareLoop]] = []
+        self.batches: list[tuple[float, ExecuteBatch]] = []
+        self.released: list[ReleaseLoops] = []
+        self.epochs: list[int] = []
+        self.held: dict[tuple[str, int], set[str]] = defaultdict(set)
+        self._units: dict[str, tuple[RequestSpec, list[WorkUnit], int]] = {}
+        self._schedulers = schedulers
+        self._streams: set[asyncio.Queue[worker_pb2.AttachResponse | None]] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    # -- serving -------------------------------------------------------------------------
+
+    async def __aenter__(self) -> "ScriptedWorker":
+        service = Service.of(
+            worker_pb2.DESCRIPTOR,
+            "WorkerService",
+            worker_pb2_grpc.add_WorkerServiceServicer_to_server,
+            self,
+        )
+        self._server = Server("127.0.0.1:0", [service], grace_s=0.0)
+        await self._server.start()
+        self._announcing = asyncio.create_task(self._announce())
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self.die()
+
+    async def die(self) -> None:
+        """Vanish as a killed process does."""
+        self._announcing.cancel()
+        for task in self._tasks:
+            task.cancel()
+        await self._server.stop(0.0)
+
+    async def _announce(self) -> None:
+        request = scheduler_pb2.AnnounceWorkerRequest(
+            worker_id=self.worker_id, address=self._server.address, incarnation=self.incarnation
+        )
+        while True:
+            for address in self._schedulers:
+                try:
+                    async with open_channel(address) as channel:
+                        stub = scheduler_pb2_grpc.SchedulerServiceStub(channel)
+                        await stub.AnnounceWorker(request, timeout=1.0)
+                except Exception:  # noqa: BLE001 - schedulers come and go in these tests
+                    pass
+            await asyncio.sleep(0.05)
+
+    async def Attach(self, request_iterator, context):  # noqa: N802 - its name in the proto
+        first = await anext(aiter(request_iterator))
+        assert first.WhichOneof("message") == "hello"
+        self.epochs.append(first.epoch)
+        self.held.clear()
+        out: asyncio.Queue[worker_pb2.AttachResponse | None] = asyncio.Queue()
+        self._streams.add(out)
+        self._put(out, first.epoch, attached=self._attached())
+        reading = self._spawn(self._read(request_iterator, first.epoch, out))
+        beating = self._spawn(
+            self._beat(first.epoch, out, first.hello.heartbeat_timeout_seconds / 4)
+        )
+        try:
+            while (response := await out.get()) is not None:
+                yield response
+        finally:
+            self._streams.discard(out)
+            reading.cancel()
+            beating.cancel()
+
+    def end_streams(self) -> None:
+        for out in self._streams:
+            out.put_nowait(None)
+
+    async def _read(self, requests: AsyncIterator, epoch: int, out: asyncio.Queue) -> None:
+        async for request in requests:
+            assert request.epoch == epoch
+            match request.WhichOneof("message"):
+                case "prepare_loop":
+                    self._prepare(wire.from_proto(PrepareLoop, request.prepare_loop), epoch, out)
+                case "execute_batch":
+                    batch = wire.from_proto(ExecuteBatch, request.execute_batch)
+                    self.batches.append((time.monotonic(), batch))
+                    self._spawn(self._execute(batch, epoch, out))
+                case "release_loops":
+                    command = wire.from_proto(ReleaseLoops, request.release_loops)
+                    self.released.append(command)
+                    self.held.pop((command.request_id, command.attempt), None)
+
+    async def _beat(self, epoch: int, out: asyncio.Queue, every_s: float) -> None:
+        while True:
+            await asyncio.sleep(every_s)
+            if not self.script.silent:
+                out.put_nowait(
+                    worker_pb2.AttachResponse(epoch=epoch, heartbeat=worker_pb2.Heartbeat())
+                )
+
+    # -- loops ---------------------------------------------------------------------------
+
+    def _prepare(self, command: PrepareLoop, epoch: int, out: asyncio.Queue) -> None:
+        self.prepared.append((time.monotonic(), command))
+        self.held[(command.loop.request_id, command.loop.attempt)].add(command.loop.node_id)
+        units = units_of(command.request, command.loop, command.model_instance_id)
+        plan = self._plan(command.request, units, 0, command.loop)
+        self._put(
+            out,
+            epoch,
+            loop_prepared=LoopPrepared(worker_id=self.worker_id, plan=plan, seconds=0.0),
+        )
+
+    def _plan(
+        self, spec: RequestSpec, units: list[WorkUnit], position: int, loop: LoopRef
+    ) -> WorkPlan:
+        unit = units[position]
+        self._units[unit.unit_id] = (spec, units, position)
+        return WorkPlan(loop=loop, state_version=position, units=(unit,))
+
+    async def _execute(self, batch: ExecuteBatch, epoch: int, out: asyncio.Queue) -> None:
+        await self.script.go.wait()
+        await asyncio.sleep(self.script.step_seconds)
+        executed = BatchExecuted(
+            worker_id=self.worker_id,
+            batch_id=batch.batch_id,
+            kind=batch.kind,
+            results=tuple(map(self._result, batch.unit_ids)),
+            predicted_seconds=batch.predicted_seconds,
+            measured_seconds=max(self.script.step_seconds, 1e-4),
+            forwards=1,
+        )
+        for _ in range(self.script.repeat):
+            self._put(out, epoch, batch_executed=executed)
+
+    def _result(self, unit_id: str) -> StepResult:
+        spec, units, position = self._units.pop(unit_id)
+        unit = units[position]
+        result = StepResult(unit_id=unit_id, loop=unit.loop, state_version=position + 1)
+        if spec.request_id in self.script.fail:
+            return replace(result, error=ErrorDetail(reason="NAN_LATENTS", message="NaN"))
+        if position + 1 < len(units):
+            return replace(result, next_plan=self._plan(spec, units, position + 1, unit.loop))
+        node_id = unit.loop.node_id
+        return replace(
+            result,
+            loop_result=LoopResult(
+                loop=unit.loop,
+                artifact_ids=(f"art_{spec.request_id}",) if node_id == "write" else (),
+                digests={"latents": f"d-{spec.request_id}"} if node_id == "denoise" else {},
+            ),
+        )
+
+    def _attached(self) -> WorkerAttached:
+        return WorkerAttached(
+            worker_id=self.worker_id,
+            address=self._server.address,
+            incarnation=self.incarnation,
+            instances=(ModelState(model_instance_id=f"{self.worker_id}/{MODEL}", model_id=MODEL),),
+            memory_bytes={"activations": self.memory},
+            compute_slots=1,
+            io_slots=2,
+        )
+
+    def _put(self, out: asyncio.Queue, epoch: int, **message: object) -> None:
+        if self.script.silent:
+            return
+        ((name, value),) = message.items()
+        response = worker_pb2.AttachResponse(epoch=epoch)
+        wire.fill_proto(value, getattr(response, name))
+        out.put_nowait(response)
+
+    def _spawn(self, work) -> asyncio.Task[None]:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
