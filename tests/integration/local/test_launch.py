@@ -46,6 +46,7 @@ def test_it_is_started_once_and_then_found(stack: Stack) -> None:
     assert find_running(stack.data) is None
 
 
+@pytest.mark.slow
 def test_two_at_once_share_one_stack(stack: Stack) -> None:
     with ThreadPoolExecutor(2) as threads:
         first, second = threads.map(ensure_running, [stack.data, stack.data])

@@ -139,6 +139,7 @@ def test_up_right_after_kill_9_waits_for_the_old_processes(stack: Stack) -> None
     assert stack.status().ready
 
 
+@pytest.mark.slow
 def test_a_stale_pid_file_of_postgres_does_not_stop_it(stack: Stack) -> None:
     stack.up()
     stack.down()
@@ -151,6 +152,7 @@ def test_a_stale_pid_file_of_postgres_does_not_stop_it(stack: Stack) -> None:
     assert stack.status().ready
 
 
+@pytest.mark.slow
 def test_a_wiped_nats_folder_is_made_anew(stack: Stack) -> None:
     stack.up()
     stack.down()
@@ -228,6 +230,7 @@ def test_foreground_up_prints_addresses_and_ends_on_ctrl_c(stack: Stack) -> None
         process.communicate()
 
 
+@pytest.mark.slow
 def test_workers_and_schedulers_in_numbers(stack: Stack) -> None:
     stack.up("--workers", "2", "--schedulers", "2")
 
