@@ -11,10 +11,10 @@ from fastvideo.events.catalog import event_of
 from fastvideo.events.store import EventLog
 from fastvideo.requests.reading import read_request
 from fastvideo.requests.types import RequestStatus
+from fastvideo.rpc.identity import DEFAULT_TENANT
 from fastvideo.rpc.unknown_fields import refuse_unknown_fields
 from fastvideo.scheduling.work import CancelScope, CancelScopeKind
 from fastvideo_gateway.cancellation import SCOPES, Canceller
-from fastvideo_gateway.identity import DEFAULT_TENANT
 from fastvideo_gateway.listing import Lister
 from fastvideo_gateway.models import ModelDirectory, ModelStatus
 from fastvideo_gateway.submission import Submitter

@@ -1,0 +1,137 @@
+"""The session service put together: from configuration to a running server, and its end."""
+
+import asyncio
+import secrets
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+
+from fastvideo.api.sessions.v1 import sessions_pb2, sessions_pb2_grpc
+from fastvideo.bus import Bus
+from fastvideo.bus.memory import MemoryBus
+from fastvideo.bus.nats import NatsBus, NatsBusConfig
+from fastvideo.clock import Clock, SystemClock
+from fastvideo.deployment.catalog import Catalog
+from fastvideo.events.appender import Appender
+from fastvideo.events.catalog import decode_from_bus, event_of
+from fastvideo.events.consumer import ConsumerParts, run_consumer
+from fastvideo.events.postgres import PostgresEventStore
+from fastvideo.events.projector import Projector
+from fastvideo.events.store import EventStore
+from fastvideo.events.types import Event
+from fastvideo.events.wakeups import BusWakeups, LocalWakeups, Wakeups
+from fastvideo.rpc.server import Server, Service
+from fastvideo_sessions.book import Appends, SessionBook
+from fastvideo_sessions.config import Config
+from fastvideo_sessions.creation import Creator
+from fastvideo_sessions.expiry import Expiry
+from fastvideo_sessions.following import TYPES, RequestFollower
+from fastvideo_sessions.index import SessionIndex
+from fastvideo_sessions.index_postgres import PostgresIndex
+from fastvideo_sessions.service import SessionParts, SessionServicer
+
+CONSUMER = "sessions"
+
+
+@dataclass(frozen=True, slots=True)
+class Core:
+    """The service's parts behind its server; `run` must run beside them."""
+
+    parts: SessionParts
+    expiry: Expiry
+    consumer: ConsumerParts[Event]
+    clock: Clock
+
+    async def run(self, holder: str) -> None:
+        """Follow requests, keep the index, close the quiet; for ever, ends by cancellation."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self.parts.projector.run(), name="projector")
+            group.create_task(self.expiry.run(self.clock), name="expiry")
+            group.create_task(run_consumer(self.consumer, holder), name="consumer")
+
+
+def assemble(
+    store: EventStore,
+    appender: Appends,
+    bus: Bus,
+    index: SessionIndex,
+    catalog: Catalog,
+    config: Config,
+    *,
+    wakeups: Wakeups | None = None,
+    clock: Clock | None = None,
+) -> Core:
+    """The parts over any log, bus and index."""
+    clock = clock or SystemClock()
+    book = SessionBook(store, appender, clock)
+    creator = Creator(
+        store,
+        appender,
+        book,
+        catalog,
+        clock,
+        inactivity_timeout_s=config.inactivity_timeout_s,
+        prompt_memory_limit=config.prompt_memory_limit,
+    )
+    parts = SessionParts(creator, book, index, Projector(store, index, wakeups))
+    consumer = ConsumerParts(
+        name=CONSUMER,
+        store=store,
+        bus=bus,
+        handle=RequestFollower(store, book).handle,
+        decode_message=decode_from_bus,
+        decode_stored=event_of,
+        types=TYPES,
+        append=appender.append,
+    )
+    return Core(parts, Expiry(index, book), consumer, clock)
+
+
+@dataclass(frozen=True, slots=True)
+class RunningSessions:
+    """A session service that serves."""
+
+    address: str
+    core: Core
+    # Ends only by an error: the log broke its own rules.
+    task: asyncio.Task[None]
+
+
+@asynccontextmanager
+async def running_sessions(config: Config) -> AsyncIterator[RunningSessions]:
+    """Serve inside the block. Raises Unavailable when the database or the port cannot be had."""
+    catalog = Catalog.load(None, config.checkpoints)
+    async with AsyncExitStack() as stack:
+        store = await PostgresEventStore.open(config.postgres_dsn)
+        stack.push_async_callback(store.close)
+        index = await PostgresIndex.open(config.postgres_dsn, await store.log_epoch())
+        stack.push_async_callback(index.close)
+        bus, wakeups = await _bus(config, stack)
+        appender = await stack.enter_async_context(Appender(store, wakeups))
+        core = assemble(store, appender, bus, index, catalog, config, wakeups=wakeups)
+        # A process that was restarted does not take itself for the one that died.
+        holder = f"{config.service_id}-{secrets.token_hex(4)}"
+        task = asyncio.create_task(core.run(holder), name="sessions")
+        stack.push_async_callback(_end, task)
+        service = Service.of(
+            sessions_pb2.DESCRIPTOR,
+            "SessionService",
+            sessions_pb2_grpc.add_SessionServiceServicer_to_server,
+            SessionServicer(core.parts),
+        )
+        server = await stack.enter_async_context(Server(config.listen, [service]))
+        yield RunningSessions(server.address, core, task)
+
+
+async def _bus(config: Config, stack: AsyncExitStack) -> tuple[Bus, Wakeups]:
+    if not config.nats_url:
+        # Nothing is published on it: the consumer goes on from the log.
+        return MemoryBus(), LocalWakeups()
+    bus = NatsBus.open(NatsBusConfig(url=config.nats_url))
+    stack.push_async_callback(bus.close)
+    return bus, await BusWakeups.open(bus)
+
+
+async def _end(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    await asyncio.wait({task})

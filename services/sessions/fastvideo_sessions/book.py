@@ -1,0 +1,102 @@
+"""Sessions in the log: read, decide, append; the stream's version guards against others."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from fastvideo.clock import Clock, milliseconds
+from fastvideo.errors import Conflict, NotFound
+from fastvideo.events.catalog import new_event
+from fastvideo.events.records import AppendCommand, AppendResult, NewEvent, StreamAppend
+from fastvideo.events.store import EventLog
+from fastvideo.events.types import EventMetadata
+from fastvideo.ids import new_id
+from fastvideo.sessions.commands import SessionCommand
+from fastvideo.sessions.reading import SessionAt, read_session
+from fastvideo.sessions.state import SessionEvent, decide, stream_of
+from fastvideo.sessions.types import SessionState
+from fastvideo.telemetry.tracing import current_traceparent
+
+# Requests that begin and end move a busy session; each try sees a newer version.
+TRIES_MAX: Final = 8
+
+
+class Appends(Protocol):
+    """Whoever commits appends."""
+
+    async def append(self, command: AppendCommand) -> AppendResult:
+        """Commit a command, or give back what its first run did."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """What led to a session's event, when something did."""
+
+    request_id: str = ""
+    program_id: str = ""
+    model_id: str = ""
+    event_id: str = ""
+
+
+class SessionBook:
+    """The sessions of the log, one at a time."""
+
+    def __init__(self, log: EventLog, appender: Appends, clock: Clock) -> None:
+        self._log = log
+        self._appender = appender
+        self._clock = clock
+
+    async def read(self, session_id: str, tenant_id: str) -> SessionState:
+        """The session as it stands. Raises NotFound when the tenant has none with this id."""
+        state = (await read_session(self._log, session_id)).state
+        if state is None or state.tenant_id != tenant_id:
+            raise NotFound(f"session {session_id} does not exist", subject="session_id")
+        return state
+
+    async def tell(self, session_id: str, command: SessionCommand) -> bool:
+        """Do what a command leads to; whether it led to anything.
+
+        Raises Conflict when others keep writing the session.
+        """
+        for attempt in range(1, TRIES_MAX + 1):
+            found = await read_session(self._log, session_id)
+            payloads = decide(found.state, command)
+            if not payloads or found.state is None:
+                return False
+            try:
+                await self._appender.append(self.append_of(found, payloads))
+            except Conflict:
+                if attempt == TRIES_MAX:
+                    raise
+                continue
+            break
+        return True
+
+    def append_of(
+        self, found: SessionAt, payloads: Sequence[SessionEvent], cause: Cause | None = None
+    ) -> AppendCommand:
+        """The append of a session's next events, at the version that was read."""
+        state = found.state
+        assert state is not None  # `decide` refuses every command but a creation without one.
+        events = tuple(self.event_of(state, payload, cause or Cause()) for payload in payloads)
+        return AppendCommand(
+            streams=(StreamAppend(stream_of(state.session_id), events, found.version),)
+        )
+
+    def event_of(
+        self, state: SessionState, payload: SessionEvent, cause: Cause, event_id: str = ""
+    ) -> NewEvent:
+        """An event of a session, ready to be appended."""
+        now = self._clock.now()
+        metadata = EventMetadata(
+            tenant_id=state.tenant_id,
+            session_id=state.session_id,
+            request_id=cause.request_id,
+            program_id=cause.program_id,
+            model_id=cause.model_id,
+            causation_id=cause.event_id,
+            traceparent=current_traceparent(),
+            occurred_at=now,
+        )
+        return new_event(event_id or new_id("evt", milliseconds(now)), payload, metadata)

@@ -1,0 +1,137 @@
+"""The index in Postgres, in the schema `sessions`."""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Final
+
+from fastvideo import wire
+from fastvideo.events.postgres_pool import Connection, PostgresPool
+from fastvideo.events.projection_tables import Layout, ProjectionTables
+from fastvideo.events.projector import fresh_events
+from fastvideo.events.records import StoredEvent
+from fastvideo.sessions.types import SessionState
+from fastvideo_sessions.index import ListQuery, expires_at, fold_changes, touched_sessions
+
+LAYOUT: Final = Layout(
+    schema="sessions",
+    version=1,
+    statements=(
+        """
+        CREATE TABLE {schema}.sessions (
+            session_id text COLLATE "C" NOT NULL PRIMARY KEY,
+            tenant_id text COLLATE "C" NOT NULL,
+            created_at timestamptz NOT NULL,
+            expires_at timestamptz,
+            state bytea NOT NULL
+        )
+        """,
+        """
+        CREATE INDEX sessions_newest
+            ON {schema}.sessions (tenant_id, created_at DESC, session_id DESC)
+        """,
+        """
+        CREATE INDEX sessions_expiring
+            ON {schema}.sessions (expires_at) WHERE expires_at IS NOT NULL
+        """,
+    ),
+)
+
+_UPSERT: Final = """
+INSERT INTO sessions.sessions AS s
+    SELECT * FROM unnest($1::text[], $2::text[], $3::timestamptz[], $4::timestamptz[], $5::bytea[])
+    ON CONFLICT (session_id)
+        DO UPDATE SET expires_at = excluded.expires_at, state = excluded.state
+"""
+
+_LIST: Final = """
+SELECT state FROM sessions.sessions WHERE tenant_id = $1
+    ORDER BY created_at DESC, session_id DESC LIMIT $2
+"""
+
+_LIST_AFTER: Final = """
+SELECT state FROM sessions.sessions
+    WHERE tenant_id = $1 AND (created_at, session_id) < ($3, $4)
+    ORDER BY created_at DESC, session_id DESC LIMIT $2
+"""
+
+_EXPIRED: Final = """
+SELECT session_id FROM sessions.sessions
+    WHERE expires_at IS NOT NULL AND expires_at <= $1 ORDER BY expires_at LIMIT $2
+"""
+
+CONNECTIONS_MAX: Final = 4
+
+
+class PostgresIndex:
+    """A `SessionIndex` that outlives the process and can be rebuilt from the log."""
+
+    def __init__(self, tables: ProjectionTables) -> None:
+        self._tables = tables
+
+    @classmethod
+    async def open(cls, dsn: str, log_epoch: int) -> "PostgresIndex":
+        """Connect, and make the tables anew when they are not of this layout and log epoch."""
+        pool = await PostgresPool.open(dsn, connections_max=CONNECTIONS_MAX)
+        tables = ProjectionTables(pool, LAYOUT)
+        try:
+            await tables.prepare(log_epoch)
+        except BaseException:
+            await pool.close()
+            raise
+        return cls(tables)
+
+    async def positions(self) -> Mapping[int, int]:
+        return await self._tables.positions()
+
+    async def apply(self, events: Sequence[StoredEvent]) -> None:
+        if not events:
+            return
+        partition = events[0].partition
+        async with self._tables.advancing(partition) as (connection, position):
+            fresh = fresh_events(events, position)
+            if not fresh:
+                return
+            sessions = await _load(connection, touched_sessions(fresh))
+            await _store(connection, list(fold_changes(fresh, sessions).values()))
+            await self._tables.advance(connection, partition, fresh[-1].offset)
+
+    async def list_sessions(self, query: ListQuery) -> tuple[SessionState, ...]:
+        async with self._tables.connection() as connection:
+            if query.after is None:
+                rows = await connection.fetch(_LIST, query.tenant_id, query.limit)
+            else:
+                after = query.after
+                rows = await connection.fetch(
+                    _LIST_AFTER, query.tenant_id, query.limit, after.at, after.item_id
+                )
+        return tuple(wire.decode(SessionState, row["state"]) for row in rows)
+
+    async def list_expired(self, now: datetime, limit: int) -> tuple[str, ...]:
+        async with self._tables.connection() as connection:
+            rows = await connection.fetch(_EXPIRED, now, limit)
+        return tuple(row["session_id"] for row in rows)
+
+    async def close(self) -> None:
+        await self._tables.close()
+
+
+async def _load(connection: Connection, ids: list[str]) -> dict[str, SessionState]:
+    if not ids:
+        return {}
+    rows = await connection.fetch(
+        "SELECT session_id, state FROM sessions.sessions WHERE session_id = ANY($1)", ids
+    )
+    return {row["session_id"]: wire.decode(SessionState, row["state"]) for row in rows}
+
+
+async def _store(connection: Connection, states: Sequence[SessionState]) -> None:
+    if not states:
+        return
+    await connection.execute(
+        _UPSERT,
+        [state.session_id for state in states],
+        [state.tenant_id for state in states],
+        [state.created_at for state in states],
+        [expires_at(state) for state in states],
+        [wire.encode(state) for state in states],
+    )
