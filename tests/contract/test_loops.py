@@ -118,10 +118,10 @@ class PlanComputes(DenoiseKernel):
 
 
 class PlanWritesState(DenoiseKernel):
-    """Changes the latents' memory behind torch's back while planning."""
+    """Changes the request behind its back while planning."""
 
     def plan_step(self, state: DenoiseState, context: PlanContext) -> WorkPlan | None:
-        state.request.sampling.__class__.seed.__set__(state.request.sampling, 1)  # type: ignore[attr-defined]
+        object.__setattr__(state.request.sampling, "seed", 1)
         return super().plan_step(state, context)
 
 

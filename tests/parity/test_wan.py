@@ -201,7 +201,5 @@ def test_a_prompt_of_the_text_length_is_taken_and_one_more_token_is_refused() ->
 def test_the_text_of_an_over_long_negative_prompt_names_it() -> None:
     model = embedded_model()
     with pytest.raises(InvalidField) as refused:
-        run_loop(
-            model.kernels["encode"], generation(negative_prompt="red " * 40), {}, model
-        )
+        run_loop(model.kernels["encode"], generation(negative_prompt="red " * 40), {}, model)
     assert refused.value.field == "negative_prompt"

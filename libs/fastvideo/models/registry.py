@@ -7,12 +7,13 @@ from typing import Any, Final, Protocol
 
 import torch
 
-from fastvideo.errors import CheckpointError, NotFound
+from fastvideo.errors import ContractViolation, NotFound
 from fastvideo.loops.contract import LoopKernel
 from fastvideo.model.component_config import check_component_configs
 from fastvideo.model.manifest import manifest_digest, read_manifest, verify_checkpoint
 from fastvideo.model.specs import ModelSpec
 from fastvideo.models.resident import InstanceParts
+from fastvideo.scheduling.work import UnitKind
 
 FAMILIES: Final[Mapping[str, str]] = {"wan": "fastvideo.models.wan.program"}
 """Family name to the module that has its factory functions."""
@@ -54,24 +55,40 @@ def load_family(card: ModelSpec) -> Family:
 def load_instance_parts(card: ModelSpec, checkpoint: Path) -> InstanceParts:
     """Verify a checkpoint and load the card's model from it.
 
-    Raises CheckpointError naming the file, key or configuration value that is at fault.
+    Raises CheckpointError naming the file, key or configuration value that is at fault, and
+    ContractViolation for a component or loop of the card that the family does not have.
     """
     family = load_family(card)
     manifest = read_manifest(checkpoint)
     verify_checkpoint(checkpoint, manifest)
     check_component_configs(card, checkpoint)
     components = family.load_components(card, checkpoint)
-    missing = set(card.components) - set(components)
-    if missing:
-        raise CheckpointError(f"{card.model_id}: not loaded: {', '.join(sorted(missing))}")
+    kernels = family.make_kernels(card)
+    _check_complete(card, components, kernels)
     return InstanceParts(
         components=components,
-        kernels=family.make_kernels(card),
+        kernels=kernels,
         weights_version=manifest_digest(manifest),
         weights_bytes=_weights_bytes(components),
         precision="float32",
         fingerprint=family.fingerprint(card, components),
     )
+
+
+def _check_complete(
+    card: ModelSpec, components: Mapping[str, Any], kernels: Mapping[str, LoopKernel[Any, Any]]
+) -> None:
+    # Artifacts are written by a kernel of no model.
+    loops = {
+        name for name, loop in card.loops.items() if loop.unit_kind is not UnitKind.ARTIFACT_WRITE
+    }
+    missing = sorted(set(card.components) - set(components)) + sorted(loops - set(kernels))
+    if missing:
+        raise ContractViolation(
+            f"family {card.family} does not have what {card.model_id} declares: "
+            f"{', '.join(missing)}",
+            subject=card.model_id,
+        )
 
 
 def _weights_bytes(components: Mapping[str, Any]) -> int:

@@ -3,15 +3,15 @@
 The programs themselves are data, in programs.yaml.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import torch
 
 from fastvideo.loops.contract import LoopKernel
-from fastvideo.model.specs import ModelSpec
+from fastvideo.model.specs import LoopSpec, ModelSpec
 from fastvideo.models.wan import components as wan_components
 from fastvideo.models.wan.geometry import latent_shape, shape_label
 from fastvideo.models.wan.loops.decode import DecodeKernel
@@ -19,6 +19,13 @@ from fastvideo.models.wan.loops.denoise import DenoiseKernel
 from fastvideo.models.wan.loops.encode import EncodeKernel
 from fastvideo.models.wan.loops.latent_score import LatentScoreKernel
 from fastvideo.requests.types import SamplingParams
+
+_KERNELS: Final[Mapping[str, Callable[[LoopSpec], LoopKernel[Any, Any]]]] = {
+    "encode": EncodeKernel,
+    "denoise": DenoiseKernel,
+    "decode": DecodeKernel,
+    "latent_score": LatentScoreKernel,
+}
 
 
 def load_components(card: ModelSpec, folder: Path) -> dict[str, Any]:
@@ -32,10 +39,9 @@ def load_components(card: ModelSpec, folder: Path) -> dict[str, Any]:
 def make_kernels(card: ModelSpec) -> dict[str, LoopKernel[Any, Any]]:
     """The kernels of the card's loops by loop id; "write" is no model's and not among them."""
     return {
-        "encode": EncodeKernel(card.loops["encode"]),
-        "denoise": DenoiseKernel(card.loops["denoise"]),
-        "decode": DecodeKernel(card.loops["decode"]),
-        "latent_score": LatentScoreKernel(card.loops["latent_score"]),
+        loop_id: make(card.loops[loop_id])
+        for loop_id, make in _KERNELS.items()
+        if loop_id in card.loops
     }
 
 

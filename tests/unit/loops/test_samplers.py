@@ -1,0 +1,100 @@
+from pathlib import Path
+
+import pytest
+import torch
+from diffusers import UniPCMultistepScheduler
+
+from fastvideo.loops.samplers import UniPC
+from fastvideo.loops.suite import fingerprint
+
+SHAPE = (1, 2, 3, 4, 4)
+
+
+def scheduler() -> UniPCMultistepScheduler:
+    return UniPCMultistepScheduler(
+        prediction_type="flow_prediction", use_flow_sigmas=True, flow_shift=3.0
+    )
+
+
+def noise(generator: torch.Generator) -> torch.Tensor:
+    return torch.randn(SHAPE, generator=generator)
+
+
+@pytest.mark.parametrize("steps", [1, 2, 3, 7, 20])
+@pytest.mark.parametrize("flow_shift", [1.0, 3.0, 5.5])
+def test_unipc_steps_equal_the_upstream_scheduler(steps: int, flow_shift: float) -> None:
+    sampler = UniPC(scheduler())
+    upstream = UniPCMultistepScheduler.from_config(scheduler().config, flow_shift=flow_shift)
+    upstream.set_timesteps(steps)
+    generator = torch.Generator().manual_seed(steps)
+    schedule, state = sampler.schedule(steps, flow_shift), sampler.start()
+    assert torch.equal(schedule.timesteps, upstream.timesteps)
+    assert torch.equal(schedule.sigmas, upstream.sigmas)
+    ours = theirs = noise(generator)
+    for timestep in upstream.timesteps:
+        velocity = noise(generator)
+        state, ours = sampler.step(schedule, state, velocity, ours)
+        theirs = upstream.step(velocity, timestep, theirs, return_dict=False)[0]
+        assert torch.equal(ours, theirs)
+    assert state.step_index == steps
+
+
+def test_a_step_changes_nothing_that_it_is_given() -> None:
+    sampler = UniPC(scheduler())
+    schedule, state = sampler.schedule(4, 3.0), sampler.start()
+    generator = torch.Generator().manual_seed(0)
+    sample = noise(generator)
+    for _ in range(3):
+        velocity = noise(generator)
+        kept = fingerprint((state, velocity, sample, schedule))
+        after, stepped = sampler.step(schedule, state, velocity, sample)
+        again = sampler.step(schedule, state, velocity, sample)[1]
+        assert torch.equal(stepped, again)
+        assert fingerprint((state, velocity, sample, schedule)) == kept
+        state, sample = after, stepped
+
+
+def test_two_requests_in_turns_do_not_mix() -> None:
+    sampler = UniPC(scheduler())
+    schedules = (sampler.schedule(3, 3.0), sampler.schedule(5, 1.0))
+
+    def alone(index: int) -> torch.Tensor:
+        state, sample = sampler.start(), torch.full(SHAPE, float(index))
+        for _ in range(3):
+            state, sample = sampler.step(schedules[index], state, sample * 0.5, sample)
+        return sample
+
+    states = [sampler.start(), sampler.start()]
+    samples = [torch.full(SHAPE, 0.0), torch.full(SHAPE, 1.0)]
+    for _ in range(3):
+        for index in (0, 1):
+            states[index], samples[index] = sampler.step(
+                schedules[index], states[index], samples[index] * 0.5, samples[index]
+            )
+    assert torch.equal(samples[0], alone(0))
+    assert torch.equal(samples[1], alone(1))
+
+
+@pytest.mark.row("LAY-03")
+def test_the_sampler_has_one_definition_in_the_tree() -> None:
+    root = Path(__file__).resolve().parents[3]
+    users = {
+        path.relative_to(root).as_posix()
+        for folder in ("libs", "services")
+        for path in (root / folder).rglob("*.py")
+        if "Scheduler" in path.read_text(encoding="utf-8")
+        and ("from diffusers" in path.read_text(encoding="utf-8"))
+    }
+    # The definition, the loader that reads its configuration, and the reference of parity.
+    assert users == {
+        "libs/fastvideo/loops/samplers.py",
+        "libs/fastvideo/models/wan/components.py",
+        "libs/fastvideo/models/wan/parity.py",
+    }
+    steps = {
+        path.relative_to(root).as_posix()
+        for folder in ("libs", "services")
+        for path in (root / folder).rglob("*.py")
+        if "_step_index = " in path.read_text(encoding="utf-8")
+    }
+    assert steps == {"libs/fastvideo/loops/samplers.py"}
