@@ -1,5 +1,7 @@
 """The Kubernetes manifests render, are valid, and mean what they say."""
 
+import importlib
+import re
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -13,6 +15,14 @@ ROOT = Path(__file__).resolve().parents[3]
 OVERLAYS = ROOT / "deploy" / "k8s" / "overlays"
 SERVICES = {"artifacts", "gateway", "scheduler", "sessions", "worker"}
 KUBERNETES = "1.37"
+# The Secret that an administrator makes for prod.
+SERVERS = {
+    "data": {
+        "FASTVIDEO_POSTGRES_DSN": "postgresql://somewhere",
+        "FASTVIDEO_NATS_URL": "nats://somewhere",
+        "FASTVIDEO_REDIS_URL": "redis://somewhere",
+    }
+}
 
 pytestmark = pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
 
@@ -155,6 +165,41 @@ def test_mounts_volumes_claims_and_references_exist(objects: Objects) -> None:
                 kind = "ConfigMap" if "configMapRef" in source else "Secret"
                 name = next(iter(source.values()))["name"]
                 assert (kind, name) in kinds | external
+
+
+def environment(objects: Objects, service: str) -> dict[str, str]:
+    """What a service's process sees, the image's own variables included."""
+    image = (ROOT / "services" / service / "Containerfile").read_text()
+    seen = dict(re.findall(r"(FASTVIDEO_[A-Z_]+)=(\S+)", image))
+    (item,) = [item for item in workloads(objects) if named(item) == service]
+    (container,) = pod_of(item)["containers"]
+    for source in container["envFrom"]:
+        name = next(iter(source.values()))["name"]
+        # An external Secret is taken to hold what the overlay's comment asks for.
+        values = next((other for other in objects if named(other) == name), SERVERS)
+        seen |= values.get("data") or {}
+    for variable in container["env"]:
+        seen[variable["name"]] = variable.get("value", "10.0.0.7").replace("$(POD_IP)", "10.0.0.7")
+    return seen
+
+
+@pytest.mark.parametrize("service", sorted(SERVICES))
+def test_a_service_accepts_the_environment_that_it_is_given(objects: Objects, service: str) -> None:
+    module = importlib.import_module(f"fastvideo_{service}.config")
+    load = getattr(module, "load_config", None) or module.WorkerConfig.from_environment
+    given = environment(objects, service)
+    config = load(given)
+    assert config.listen == "0.0.0.0:50051"
+
+
+def test_no_variable_is_misspelt(objects: Objects) -> None:
+    readers = [*ROOT.glob("services/*/*/config.py"), ROOT / "libs/fastvideo/local/schema.py"]
+    read = set(re.findall(r"FASTVIDEO_[A-Z_]+", "".join(path.read_text() for path in readers)))
+    # Redis is part of the contract with services, and no service caches in it yet.
+    read |= {"FASTVIDEO_REDIS_URL"}
+    for service in SERVICES:
+        given = {name for name in environment(objects, service) if name.startswith("FASTVIDEO_")}
+        assert given - read == set(), service
 
 
 def test_a_worker_gets_no_database(objects: Objects) -> None:
