@@ -2,6 +2,8 @@
 
 import contextlib
 from collections.abc import AsyncIterator
+from datetime import timedelta
+from typing import Final
 
 from fastvideo.api.artifacts.v1 import artifacts_pb2, artifacts_pb2_grpc
 from fastvideo.blobs import open_blobs
@@ -11,11 +13,17 @@ from fastvideo.events.appender import Appender
 from fastvideo.events.postgres import PostgresEventStore
 from fastvideo.events.wakeups import BusWakeups, LocalWakeups, Wakeups
 from fastvideo.rpc.server import Server, Service
+from fastvideo.telemetry.logging import get_logger
 from fastvideo_artifacts.catalog import Catalog
 from fastvideo_artifacts.config import Config
 from fastvideo_artifacts.history import ArtifactHistory
 from fastvideo_artifacts.servicer import ArtifactServicer
 from fastvideo_artifacts.uploads import UploadLimits, Uploads
+
+_LOG: Final = get_logger(__name__)
+
+# Longer than any upload takes: a part that is older belongs to a process that died.
+UNFINISHED_KEPT: Final = timedelta(days=1)
 
 
 @contextlib.asynccontextmanager
@@ -31,7 +39,12 @@ async def running_artifacts(config: Config) -> AsyncIterator[Server]:
             wakeups = await BusWakeups.open(bus)
         appender = await stack.enter_async_context(Appender(store, wakeups))
         clock = SystemClock()
-        blobs = open_blobs(config.blobs_url)
+        blobs = open_blobs(
+            config.blobs_url, {"endpoint": config.s3_endpoint} if config.s3_endpoint else None
+        )
+        removed = await blobs.remove_unfinished(clock.now() - UNFINISHED_KEPT)
+        if removed:
+            _LOG.info("removed unfinished uploads", count=removed)
         history = ArtifactHistory(store, appender, clock)
         limits = UploadLimits(config.artifact_bytes_max, config.update_every_bytes)
         servicer = ArtifactServicer(

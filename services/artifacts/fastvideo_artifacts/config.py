@@ -17,6 +17,8 @@ class Config:
     postgres_dsn: str = field(repr=False)
     # A local folder ("file:///...") or a bucket ("s3://bucket/prefix").
     blobs_url: str
+    # Of an S3 that is not Amazon's; keys and region come from the usual AWS_ variables.
+    s3_endpoint: str = ""
     # For hints that the log has grown; empty does without.
     nats_url: str = field(default="", repr=False)
     artifact_bytes_max: int = 4096 * MIB
@@ -33,6 +35,7 @@ def load_config(environment: Mapping[str, str]) -> Config:
         service_id=environment.get("FASTVIDEO_SERVICE_ID", "artifacts"),
         postgres_dsn=_required(environment, "FASTVIDEO_POSTGRES_DSN"),
         blobs_url=_required(environment, "FASTVIDEO_BLOBS_URL"),
+        s3_endpoint=environment.get("AWS_ENDPOINT_URL", ""),
         nats_url=environment.get("FASTVIDEO_NATS_URL", ""),
         artifact_bytes_max=_size(
             environment, "FASTVIDEO_ARTIFACT_BYTES_MAX", Config.artifact_bytes_max

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from fastvideo.artifacts.state import CompleteArtifact, CreateArtifact, GrowArtifact
 from fastvideo.artifacts.types import ArtifactRecord
-from fastvideo.blobs import BlobStore
+from fastvideo.blobs import Blob, BlobStore
 from fastvideo.clock import Clock
 from fastvideo.errors import InvalidField, ResourceExhausted
 from fastvideo.telemetry.logging import get_logger
@@ -47,16 +47,14 @@ class Uploads:
         state = await self._history.apply(artifact, CreateArtifact(record=artifact))
         if state.completed and expected_digest == state.record.digest:
             return state.record
-        measured = Measured(self._limits.artifact_bytes_max)
-        stream = self._told(artifact, measured.through(chunks, expected_digest), measured)
+        stream = self._told(artifact, self._bounded(chunks))
         if state.completed:
-            async for _ in stream:  # Only to compare: the bytes are there.
-                pass
+            blob = await measure(stream)  # Only to compare: the bytes are there.
         else:
-            await self._blobs.put(stream)
+            blob = await self._blobs.put(stream, expected_digest or None)
         command = CompleteArtifact(
-            digest=measured.digest,
-            size_bytes=measured.size_bytes,
+            digest=blob.digest,
+            size_bytes=blob.size_bytes,
             producer=artifact.producer,
             at=self._clock.now(),
         )
@@ -64,46 +62,40 @@ class Uploads:
         _LOG.info("artifact stored", kind=record.kind.value, size_bytes=record.size_bytes)
         return record
 
-    async def _told(
-        self, artifact: ArtifactRecord, chunks: AsyncIterator[bytes], measured: "Measured"
-    ) -> AsyncIterator[bytes]:
-        """The chunks, with `artifact.updated` now and then while they pass."""
-        told_bytes = 0
+    async def _bounded(self, chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+        """The same chunks; raises when they are none, or too many."""
+        size_bytes = 0
+        bytes_max = self._limits.artifact_bytes_max
         async for chunk in chunks:
-            yield chunk
-            if measured.size_bytes - told_bytes >= self._limits.update_every_bytes:
-                told_bytes = measured.size_bytes
-                await self._history.apply(artifact, GrowArtifact(size_bytes=told_bytes))
-
-
-class Measured:
-    """Size and digest of bytes that pass through."""
-
-    def __init__(self, bytes_max: int) -> None:
-        self._bytes_max = bytes_max
-        self._hash = hashlib.sha256()
-        self.size_bytes = 0
-
-    @property
-    def digest(self) -> str:
-        """SHA-256 of what has passed, lower-case hexadecimal."""
-        return self._hash.hexdigest()
-
-    async def through(
-        self, chunks: AsyncIterator[bytes], expected_digest: str
-    ) -> AsyncIterator[bytes]:
-        """The same chunks; raises in place of the end when they are not acceptable."""
-        async for chunk in chunks:
-            self.size_bytes += len(chunk)
-            if self.size_bytes > self._bytes_max:
+            size_bytes += len(chunk)
+            if size_bytes > bytes_max:
                 raise ResourceExhausted(
-                    f"the artifact is larger than {self._bytes_max} bytes",
+                    f"the artifact is larger than {bytes_max} bytes",
                     subject="artifact_bytes",
-                    attributes={"bytes_max": str(self._bytes_max)},
+                    attributes={"bytes_max": str(bytes_max)},
                 )
-            self._hash.update(chunk)
             yield chunk
-        if self.size_bytes == 0:
+        if size_bytes == 0:
             raise InvalidField("chunk", "", "at least one byte")
-        if expected_digest and expected_digest != self.digest:
-            raise InvalidField("header.expected_digest", expected_digest, self.digest)
+
+    async def _told(
+        self, artifact: ArtifactRecord, chunks: AsyncIterator[bytes]
+    ) -> AsyncIterator[bytes]:
+        """The same chunks, with `artifact.updated` now and then while they pass."""
+        size_bytes = told_bytes = 0
+        async for chunk in chunks:
+            yield chunk
+            size_bytes += len(chunk)
+            if size_bytes - told_bytes >= self._limits.update_every_bytes:
+                told_bytes = size_bytes
+                await self._history.apply(artifact, GrowArtifact(size_bytes=size_bytes))
+
+
+async def measure(chunks: AsyncIterator[bytes]) -> Blob:
+    """Digest and size of bytes that are stored nowhere."""
+    hashed = hashlib.sha256()
+    size_bytes = 0
+    async for chunk in chunks:
+        hashed.update(chunk)
+        size_bytes += len(chunk)
+    return Blob(hashed.hexdigest(), size_bytes)

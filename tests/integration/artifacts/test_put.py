@@ -186,7 +186,7 @@ async def test_other_bytes_under_a_completed_id_are_refused(world: World, tmp_pa
         ({"content_type": "video"}, "header.content_type"),
         ({"parents": ["", ""]}, "header.parents"),
         ({"expected_digest": "abc"}, "header.expected_digest"),
-        ({"expected_digest": "0" * 64}, "header.expected_digest"),
+        ({"expected_digest": "0" * 64}, "expected_digest"),
         ({"media": artifact_pb2.MediaInfo(container="mp4")}, "media"),
         ({"media": artifact_pb2.MediaInfo(container="mp4", codec="h264")}, "media.width"),
     ],
@@ -243,7 +243,7 @@ async def test_messages_out_of_order_are_refused(
 ) -> None:
     await world.accept()
     with pytest.raises(grpc.aio.AioRpcError) as caught:
-        await world.stub.PutArtifact(sent())
+        await world.stub.PutArtifact(iter(sent()))
     error = from_rpc_error(caught.value)
     assert isinstance(error, InvalidField)
     assert error.field == "message"

@@ -2,6 +2,7 @@
 
 import hashlib
 import shutil
+import urllib.request
 from pathlib import Path
 
 import grpc
@@ -18,6 +19,11 @@ from tests.integration.artifacts.worlds import REQUEST_ID, World, header_of, wor
 DATA = hashlib.shake_256(b"artifact").digest(700_001)
 DIGEST = hashlib.sha256(DATA).hexdigest()
 ID = header_of().artifact_id
+
+
+def make_bucket(url: str) -> None:
+    """A PUT of its name makes a bucket."""
+    urllib.request.urlopen(urllib.request.Request(url, method="PUT"), timeout=10).close()
 
 
 def bytes_below(folder: Path) -> int:
@@ -143,9 +149,14 @@ async def test_a_record_whose_bytes_are_gone_says_so(world: World, tmp_path: Pat
 
 @pytest.mark.row("REQ-06")
 async def test_artifacts_live_in_s3_as_well(
-    postgres_dsn: str, s3_bucket_url: str, monkeypatch: pytest.MonkeyPatch
+    postgres_dsn: str, s3_endpoint: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with world_of(postgres_dsn, s3_bucket_url) as world:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+    monkeypatch.setenv("AWS_REGION", "us-east-1")
+    make_bucket(f"{s3_endpoint}/artifacts-test")
+    url = "s3://artifacts-test/some/prefix"
+    async with world_of(postgres_dsn, url, s3_endpoint=s3_endpoint) as world:
         await world.accept()
         put = await world.put(header_of(), DATA)
         assert await world.get(ID) == (put, DATA)

@@ -1,7 +1,7 @@
 """The artifacts service on loopback, with a log and a request for its artifacts."""
 
 import contextlib
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -129,7 +129,7 @@ def header_of(
 
 def messages(
     header: artifacts_pb2.PutArtifactHeader, chunks: Iterable[bytes]
-) -> Iterable[artifacts_pb2.PutArtifactRequest]:
+) -> Iterator[artifacts_pb2.PutArtifactRequest]:
     """A put's messages."""
     yield artifacts_pb2.PutArtifactRequest(header=header)
     for chunk in chunks:

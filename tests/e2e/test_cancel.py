@@ -1,0 +1,106 @@
+"""Cancelling: compute stops at the next step, and the request ends as cancelled, once."""
+
+import json
+import signal
+import subprocess
+from typing import Any
+
+import pytest
+
+from fastvideo.scheduling.events import BatchExecuted
+from fastvideo.scheduling.work import UnitKind
+from tests.e2e.stack import Stack, poll
+
+PROMPT = "a blue eight moving down"
+TERMINAL = {"request.completed", "request.failed", "request.cancelled"}
+# Long enough that a cancel lands in the middle.
+STEPS = 400
+
+
+def start_long(stack: Stack) -> "subprocess.Popen[str]":
+    return stack.start("generate", PROMPT, "--steps", str(STEPS), "--json")
+
+
+def running_id(stack: Stack, known: set[str]) -> str:
+    """The id of the request that a test has just begun, once it denoises."""
+
+    def ask() -> str | None:
+        for record in stack.run("request", "list", "--status", "running", "--json").json:
+            if record["id"] not in known and record["steps"] == STEPS:
+                found: str = record["id"]
+                return found
+        return None
+
+    return poll("the start of the request", ask)
+
+
+async def steps_after_cancel(stack: Stack, events: list[Any], request_id: str) -> int:
+    """How many denoising steps ended after the cancellation was asked for."""
+    [asked] = [event for event in events if event["name"] == "request.cancel_requested"]
+    offset = int(asked["offset"])
+    return sum(
+        1
+        for event in await stack.log("scheduler-")
+        if event.partition == int(asked.get("partition", 0))
+        and event.offset > offset
+        and isinstance(event.payload, BatchExecuted)
+        and event.payload.kind is UnitKind.DIFFUSION_STEP
+        and any(result.loop.request_id == request_id for result in event.payload.results)
+    )
+
+
+async def check_cancelled(stack: Stack, request_id: str) -> None:
+    events = stack.watch(request_id)
+    names = [event["name"] for event in events]
+    assert [name for name in names if name in TERMINAL] == ["request.cancelled"]
+    assert names[-1] == "request.cancelled"
+    assert events[-1]["request_cancelled"]["boundary"]
+    # The step that was running when the cancel came, and none after it; its record may be
+    # written behind that of one more step that had ended.
+    assert await steps_after_cancel(stack, events, request_id) <= 2
+    record = stack.run("request", "get", request_id, "--json").json
+    assert (record["status"], record["artifacts"]) == ("cancelled", [])
+    assert "error" not in record
+
+
+@pytest.mark.row("REQ-09", "EVT-05")
+async def test_a_cancel_in_the_middle_stops_within_a_step(stack: Stack) -> None:
+    generating = start_long(stack)
+    try:
+        request_id = running_id(stack, set())
+        outcome = stack.run("request", "cancel", request_id, "--json", "--reason", "enough")
+        assert outcome.code == 0, outcome.err
+        assert outcome.json["status"] == "cancelled"
+        out, _ = generating.communicate(timeout=30)
+    finally:
+        generating.kill()
+        generating.wait()
+    assert generating.returncode == 130
+    assert json.loads(out)["status"] == "cancelled"
+    await check_cancelled(stack, request_id)
+
+
+@pytest.mark.row("REQ-09", "EVT-05")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+async def test_an_interrupt_at_the_command_line_cancels(
+    stack: Stack, number: signal.Signals
+) -> None:
+    generating = start_long(stack)
+    try:
+        request_id = running_id(stack, set())
+        generating.send_signal(number)
+        _, err = generating.communicate(timeout=30)
+    finally:
+        generating.kill()
+        generating.wait()
+    assert generating.returncode == 130
+    assert f"{request_id} cancelled" in err
+    assert "Traceback" not in err
+    await check_cancelled(stack, request_id)
+
+
+def test_a_cancel_after_the_end_changes_nothing(stack: Stack) -> None:
+    record = stack.generate(PROMPT, "--steps", "2")
+    outcome = stack.run("request", "cancel", record["id"], "--json")
+    assert outcome.code == 0
+    assert outcome.json == record

@@ -1,0 +1,115 @@
+"""Nothing that was accepted is lost or doubled, whatever is killed, wiped or restarted."""
+
+import asyncio
+import os
+import random
+import shutil
+import signal
+from collections import Counter
+from collections.abc import Iterator
+
+import pytest
+
+from fastvideo.client import AsyncClient, CallPolicy
+from fastvideo.events.catalog import TERMINAL
+from fastvideo.requests.types import RequestState, RequestStatus, SamplingOverrides
+from tests.e2e.stack import Stack, poll, running_stack
+
+PROMPT = "a white six moving right"
+STEPS = 30
+KILLS = 20
+VICTIMS = ("gateway", "scheduler-1", "worker-1", "nats", "postgres")
+# Long enough for a part to be restarted and for a worker to load its model again.
+PATIENT = CallPolicy(timeout_s=60.0, silence_s_max=120.0)
+REQUEST_S_MAX = 150.0
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
+
+
+@pytest.fixture(scope="module")
+def own_stack() -> Iterator[Stack]:
+    """A stack that these tests may hurt."""
+    with running_stack() as stack:
+        yield stack
+
+
+def pid_of(stack: Stack, name: str) -> int:
+    """The process of a part that is ready."""
+
+    def ask() -> int | None:
+        for part in stack.status()["parts"]:
+            if part["name"] == name and part["state"] == "ready":
+                return int(part["pid"])
+        return None
+
+    return poll(f"{name} is ready", ask, 60)
+
+
+async def submit(client: AsyncClient, seed: int) -> str:
+    sampling = SamplingOverrides(steps=STEPS, seed=seed)
+    return (await client.submit(PROMPT, sampling=sampling)).spec.request_id
+
+
+async def ended(client: AsyncClient, request_id: str) -> RequestState:
+    """The ended request, after checking that its watch has one terminal event, the last."""
+    types: list[str] = []
+    async with asyncio.timeout(REQUEST_S_MAX):
+        state = await client.wait(request_id, on_event=lambda event: types.append(event.type))
+    assert [type_ for type_ in types if type_ in TERMINAL] == types[-1:]
+    return state
+
+
+async def test_random_kills_lose_and_double_nothing(own_stack: Stack) -> None:
+    seed = random.SystemRandom().randrange(2**32)
+    print(f"seed {seed}")  # noqa: T201 - so that a failure can be repeated
+    chance = random.Random(seed)
+    submitted: list[str] = []
+    async with AsyncClient(own_stack.gateway, policy=PATIENT) as client:
+        undisturbed = {}
+        for which in range(3):
+            submitted.append(await submit(client, which))
+            undisturbed[which] = (await ended(client, submitted[-1])).latents_digest
+        for kill in range(KILLS):
+            victim = VICTIMS[kill % len(VICTIMS)]
+            pid = await asyncio.to_thread(pid_of, own_stack, victim)
+            which = chance.randrange(3)
+            request_id = await submit(client, which)
+            submitted.append(request_id)
+            await asyncio.sleep(chance.uniform(0, 1.2))
+            os.kill(pid, signal.SIGKILL)
+            state = await ended(client, request_id)
+            where = f"kill {kill} of {victim}, seed {seed}"
+            assert state.status is RequestStatus.COMPLETED, f"{where}: {state.error}"
+            assert state.latents_digest == undisturbed[which], where
+            assert len({artifact.artifact_id for artifact in state.artifacts}) == 1, where
+        listed: Counter[str] = Counter()
+        token = ""
+        while True:
+            page = await client.list(page_size=50, page_token=token)
+            listed.update(state.spec.request_id for state in page.items)
+            token = page.next_page_token
+            if not token:
+                break
+    assert listed == Counter(submitted)
+
+
+def test_data_survives_down_and_up_and_a_wiped_bus(own_stack: Stack) -> None:
+    before = own_stack.generate(PROMPT, "--steps", "4", "--seed", "1")
+    events = own_stack.watch(before["id"])
+    own_stack.down()
+    shutil.rmtree(own_stack.data / "nats")
+    own_stack.up()
+    assert own_stack.run("request", "get", before["id"], "--json").json == before
+    assert own_stack.watch(before["id"]) == events
+    after = own_stack.generate(PROMPT, "--steps", "4", "--seed", "1")
+    assert after["latents_digest"] == before["latents_digest"]
+
+
+async def test_an_artifact_outlives_a_restart(own_stack: Stack) -> None:
+    record = own_stack.generate(PROMPT, "--steps", "2", "--seed", "1")
+    os.kill(pid_of(own_stack, "artifacts"), signal.SIGKILL)
+    async with AsyncClient(own_stack.gateway, policy=PATIENT) as client:
+        state = await client.get(record["id"])
+        [artifact] = state.artifacts
+        data = await client.read_artifact(artifact.artifact_id)
+    assert len(data) == record["artifacts"][0]["bytes"]
