@@ -4,15 +4,14 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Final, Protocol
 
-import structlog
-
 from fastvideo.errors import CorruptLog, Unavailable
 from fastvideo.events.records import StoredEvent
 from fastvideo.events.store import EventLog
 from fastvideo.events.subscription import LogSubscription
 from fastvideo.events.wakeups import Wakeups
+from fastvideo.telemetry.logging import get_logger
 
-_log = structlog.get_logger(__name__)
+_LOG: Final = get_logger(__name__)
 
 RETRY_S: Final = 0.2
 
@@ -78,7 +77,7 @@ class Projector:
             try:
                 await self._follow()
             except Unavailable as error:
-                _log.warning("projection waits for the database", error=error.message)
+                _LOG.warning("projection waits for the database", error=error.message)
                 await asyncio.sleep(RETRY_S)
 
     def _holds(self, heads: Mapping[int, int]) -> bool:
