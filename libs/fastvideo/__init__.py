@@ -9,13 +9,15 @@ from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from fastvideo.client import AsyncClient, Client
+    from fastvideo.engine.engine import Engine
 
-__all__ = ["AsyncClient", "Client"]
+__all__ = ["AsyncClient", "Client", "Engine"]
 
 # A public name and the room that it lives in.
 _ROOMS: Final = {
     "AsyncClient": "fastvideo.client",
     "Client": "fastvideo.client",
+    "Engine": "fastvideo.engine.engine",
 }
 
 

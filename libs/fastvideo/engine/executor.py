@@ -134,6 +134,20 @@ class Executor:
             forwards=context.forwards,
         )
 
+    def refused(self, command: ExecuteBatch, error: Exception) -> BatchExecuted:
+        """The answer to a batch that could not be run at all: its error at every unit."""
+        detail = error_detail(error)
+        return BatchExecuted(
+            worker_id=self._worker_id,
+            batch_id=command.batch_id,
+            kind=command.kind,
+            results=tuple(
+                StepResult(unit_id=unit_id, loop=LoopRef(), error=detail)
+                for unit_id in command.unit_ids
+            ),
+            predicted_seconds=command.predicted_seconds,
+        )
+
     def release(self, command: ReleaseLoops) -> tuple[LoopRef, ...]:
         """Free every loop and value of a request's attempt; running ones at their boundary."""
         scope = (command.request_id, command.attempt)

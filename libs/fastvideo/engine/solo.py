@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 
 from fastvideo.engine.executor import Executor
-from fastvideo.errors import FastVideoError
+from fastvideo.engine.failures import error_of
 from fastvideo.program.specs import ProgramSpec
-from fastvideo.requests.types import ErrorDetail, RequestSpec
+from fastvideo.requests.types import RequestSpec
 from fastvideo.scheduling.commands import ExecuteBatch, PrepareLoop, ReleaseLoops
 from fastvideo.scheduling.events import BatchExecuted, LoopFailed
 from fastvideo.scheduling.request_scheduler import program_graph
@@ -45,7 +45,7 @@ def run_solo(
             )
             prepared = executor.prepare(command)
             if isinstance(prepared, LoopFailed):
-                raise _error(prepared.error)
+                raise error_of(prepared.error)
             results[node_id] = _run_loop(executor, prepared.plan, batches)
     finally:
         executor.release(ReleaseLoops(request_id=request.request_id, attempt=1))
@@ -62,17 +62,8 @@ def _run_loop(executor: Executor, plan: WorkPlan, batches: list[BatchExecuted]) 
         batches.append(executed)
         [result] = executed.results
         if result.error is not None:
-            raise _error(result.error)
+            raise error_of(result.error)
         if result.loop_result is not None:
             return result.loop_result
         if result.next_plan is not None:
             waiting = list(result.next_plan.units)
-
-
-def _error(detail: ErrorDetail) -> FastVideoError:
-    return FastVideoError(
-        detail.message,
-        reason=detail.reason,
-        subject=detail.subject,
-        attributes=detail.attributes,
-    )

@@ -57,6 +57,11 @@ class ValueStore:
                     )
             return {name: values[source] for name, source in inputs.items()}
 
+    def all(self, scope: Scope) -> dict[str, Any]:
+        """All values of a scope by name."""
+        with self._lock:
+            return dict(self._scopes.get(scope, {}))
+
     def has(self, scope: Scope, name: str) -> bool:
         """Whether a value is here."""
         with self._lock:

@@ -10,7 +10,7 @@ from fastvideo.engine.request_inputs import RequestInputs
 from fastvideo.errors import FastVideoError, Unavailable
 from fastvideo.scheduling.commands import ExecuteBatch, PrepareLoop, ReleaseLoops
 from fastvideo.scheduling.events import BatchExecuted, LoopFailed, LoopPrepared
-from fastvideo.scheduling.work import LoopRef, StepResult, UnitKind
+from fastvideo.scheduling.work import LoopRef, UnitKind
 from fastvideo.telemetry import tracing
 from fastvideo_worker.lanes import Lane
 
@@ -92,18 +92,8 @@ class Commands:
         return await lane.run(call)
 
     def refused(self, command: ExecuteBatch, error: Exception) -> BatchExecuted:
-        """The answer to a batch that could not be run at all: its error at every unit."""
-        detail = error_detail(error)
-        return BatchExecuted(
-            worker_id=self._worker_id,
-            batch_id=command.batch_id,
-            kind=command.kind,
-            results=tuple(
-                StepResult(unit_id=unit_id, loop=LoopRef(), error=detail)
-                for unit_id in command.unit_ids
-            ),
-            predicted_seconds=command.predicted_seconds,
-        )
+        """The answer to a batch that could not be run at all."""
+        return self._executor.refused(command, error)
 
     def release(self, command: ReleaseLoops) -> None:
         """Free what an attempt holds."""

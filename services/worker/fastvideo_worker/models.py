@@ -1,7 +1,6 @@
 """Loading, warming, unloading, sleeping and waking, each on the thread where it belongs."""
 
 import gc
-import os
 from collections.abc import Sequence
 from typing import Final
 
@@ -12,8 +11,8 @@ from fastvideo.engine.executor import Executor
 from fastvideo.engine.fingerprint import machine_fingerprint
 from fastvideo.engine.instance import ModelInstance
 from fastvideo.engine.residents import Residents
-from fastvideo.engine.threads import choose_threads
-from fastvideo.engine.warmup import measure_threads, warm_up
+from fastvideo.engine.startup import start_models
+from fastvideo.engine.warmup import warm_up
 from fastvideo.memory.pools import MemoryTag
 from fastvideo.scheduling.work import LoopRef
 from fastvideo.telemetry.logging import get_logger
@@ -52,30 +51,28 @@ class Models:
 
     async def start(self, model_ids: Sequence[str], threads: int | None) -> None:
         """Load and warm the worker's models and fix its thread count; then it is ready."""
-        self._threads = threads or 1
-        instances = [await self._load(model_id, "") for model_id in model_ids]
-        if threads is None and instances:
-            chosen = await self._compute.run(lambda: self._measure_threads(instances[0]))
-            if chosen != self._threads:
-                # What a model measures of the machine while it loads depends on the count.
-                for instance in instances:
-                    await self.unload(instance.model_instance_id)
-                self._threads = chosen
-                instances = [await self._load(model_id, "") for model_id in model_ids]
-        await self._compute.run(lambda: torch.set_num_threads(self._threads))
-        for instance in instances:
-            await self._warm(instance)
+        self._threads = await self._compute.run(
+            lambda: start_models(self._catalog, self._residents, self._executor, model_ids, threads)
+        )
         self._status.fingerprint = machine_fingerprint(self._threads) | {
             f"{instance.card.model_id}/{name}": fact
-            for instance in instances
+            for instance in self._residents.all()
             for name, fact in instance.fingerprint.items()
         }
         self._status.ready = True
 
     async def load(self, model_id: str, checkpoint: str) -> ModelInstance:
         """Load and warm one more model. Raises as `Residents.load` does."""
-        instance = await self._load(model_id, checkpoint)
-        await self._warm(instance)
+
+        def call() -> ModelInstance:
+            # What a model measures of the machine while it loads depends on the count.
+            torch.set_num_threads(self._threads)
+            return self._residents.load(model_id, checkpoint)
+
+        instance = await self._loader.run(call)
+        entry = self._catalog.get(model_id)
+        await self._compute.run(lambda: warm_up(self._executor, instance.model_instance_id, entry))
+        _LOG.info("model loaded", model_id=model_id, model_instance_id=instance.model_instance_id)
         return instance
 
     async def unload(self, model_instance_id: str) -> int:
@@ -122,36 +119,3 @@ class Models:
     async def boundary(self, refs: Sequence[LoopRef], timeout_s: float) -> bool:
         """Whether the loops were gone, at the end of the step that runs, within the time."""
         return await self._waiters.run(lambda: self._executor.wait_gone(refs, timeout_s))
-
-    async def _load(self, model_id: str, checkpoint: str) -> ModelInstance:
-        def call() -> ModelInstance:
-            torch.set_num_threads(self._threads)
-            return self._residents.load(model_id, checkpoint)
-
-        instance = await self._loader.run(call)
-        _LOG.info(
-            "model loaded",
-            model_id=model_id,
-            model_instance_id=instance.model_instance_id,
-            weights_bytes=instance.weights_bytes,
-        )
-        return instance
-
-    async def _warm(self, instance: ModelInstance) -> None:
-        entry = self._catalog.get(instance.card.model_id)
-        await self._compute.run(lambda: warm_up(self._executor, instance.model_instance_id, entry))
-
-    def _measure_threads(self, instance: ModelInstance) -> int:
-        """The thread count to use, measured in this thread, the one that computes."""
-        entry = self._catalog.get(instance.card.model_id)
-        available = len(os.sched_getaffinity(0))
-        chosen, measured = choose_threads(
-            sorted({1, min(2, available), available}),
-            lambda count: measure_threads(self._executor, instance.model_instance_id, entry, count),
-        )
-        _LOG.info(
-            "threads measured",
-            chosen=chosen,
-            seconds={str(found.threads): round(found.seconds, 4) for found in measured},
-        )
-        return chosen

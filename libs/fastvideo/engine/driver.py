@@ -1,0 +1,273 @@
+"""The scheduling core and the executor in one process: decisions in, compute, events out."""
+
+import queue
+import threading
+from collections import deque
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Final
+
+from fastvideo.clock import Clock
+from fastvideo.engine.executor import Executor
+from fastvideo.engine.failures import error_detail
+from fastvideo.errors import FastVideoError, ResourceExhausted, Unavailable
+from fastvideo.requests.types import RequestMetrics, RequestSpec
+from fastvideo.scheduling import effects
+from fastvideo.scheduling.core import SchedulerCore
+from fastvideo.scheduling.events import (
+    AssignLoop,
+    CancelRequest,
+    CompleteRequest,
+    Decision,
+    DispatchBatch,
+    FailRequest,
+    LoopFailed,
+    LoopPrepared,
+    ReleaseRequest,
+    ReportProgress,
+    WorkerAttached,
+)
+from fastvideo.scheduling.inputs import (
+    CancelRequested,
+    RequestSubmitted,
+    SchedulerInput,
+    Tick,
+)
+from fastvideo.scheduling.work import UnitKind
+from fastvideo.telemetry import tracing
+from fastvideo.telemetry.logging import get_logger
+
+_LOG: Final = get_logger(__name__)
+
+Terminal = CompleteRequest | FailRequest | CancelRequest
+
+_INBOX_MAX: Final = 100_000
+_IO_THREADS: Final = 2
+
+
+@dataclass(slots=True, kw_only=True)
+class _Running:
+    """A request that has not ended."""
+
+    spec: RequestSpec
+    traceparent: str
+    on_progress: Callable[[float], None]
+    # Given the decision that ended it and the values that its loops left.
+    on_end: Callable[[Terminal, Mapping[str, Any]], None]
+    values: Mapping[str, Any] = field(default_factory=dict)
+
+
+class LocalDriver:
+    """One thread that decides and computes in turn, as a scheduler and a worker do together.
+
+    `start` runs on that thread first; it gives the worker that the core then knows. What users
+    ask is looked at between any two steps, so a cancel lands at the next boundary.
+    """
+
+    def __init__(
+        self,
+        *,
+        core: SchedulerCore,
+        executor: Executor,
+        clock: Clock,
+        start: Callable[[], WorkerAttached],
+    ) -> None:
+        self._core = core
+        self._executor = executor
+        self._clock = clock
+        self._start = start
+        self._inbox: queue.Queue[SchedulerInput | None] = queue.Queue(_INBOX_MAX)
+        self._running: dict[str, _Running] = {}
+        self._lock = threading.Lock()
+        self._io = ThreadPoolExecutor(_IO_THREADS, thread_name_prefix="engine-io")
+        self._started: queue.Queue[BaseException | None] = queue.Queue(1)
+        self._closed = False
+        self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
+
+    def start(self) -> None:
+        """Load on the driver's thread. Raises what `start` raised there."""
+        self._thread.start()
+        error = self._started.get()
+        if error is not None:
+            raise error
+
+    def submit(
+        self,
+        spec: RequestSpec,
+        on_progress: Callable[[float], None],
+        on_end: Callable[[Terminal, Mapping[str, Any]], None],
+    ) -> None:
+        """Queue a request. Raises Unavailable when closed, ResourceExhausted when full."""
+        with self._lock:
+            if self._closed:
+                raise Unavailable("the engine is closed", subject="engine")
+            self._running[spec.request_id] = _Running(
+                spec=spec,
+                traceparent=tracing.current_traceparent(),
+                on_progress=on_progress,
+                on_end=on_end,
+            )
+        try:
+            self._inbox.put_nowait(RequestSubmitted(spec=spec))
+        except queue.Full:
+            with self._lock:
+                del self._running[spec.request_id]
+            raise ResourceExhausted(
+                f"{_INBOX_MAX} calls wait, which is the most", subject="requests"
+            ) from None
+
+    def cancel(self, request: CancelRequested) -> None:
+        """Queue a cancellation."""
+        self._inbox.put(request)
+
+    def close(self) -> None:
+        """Stop after the step that runs; requests that have not ended fail as Unavailable."""
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+        self._inbox.put(None)
+        self._thread.join()
+        self._io.shutdown()
+        self._executor.release_all()
+        self._fail_all(Unavailable("the engine was closed", subject="engine"))
+
+    # -- on the driver's thread ------------------------------------------------------------
+
+    def _run(self) -> None:
+        try:
+            attached = self._start()
+        except BaseException as error:  # noqa: BLE001 - it is raised where `start` was called
+            self._started.put(error)
+            return
+        self._started.put(None)
+        try:
+            self._work(attached)
+        except Exception as error:  # noqa: BLE001 - nobody may wait for a thread that is gone
+            _LOG.error("the engine broke", exc_info=error)
+            self._fail_all(error)
+
+    def _work(self, attached: WorkerAttached) -> None:
+        events: deque[SchedulerInput] = deque([attached])
+        batches: deque[DispatchBatch] = deque()
+        while self._take_in(events, wait=not (events or batches)):
+            while events:
+                for decision in self._core.decide(events.popleft(), self._clock.now()):
+                    self._carry_out(decision, events, batches)
+            if batches:
+                events.extend(self._execute(batches.popleft()))
+
+    def _take_in(self, events: deque[SchedulerInput], *, wait: bool) -> bool:
+        """Put what users asked before what the last step gave; False when it is time to end."""
+        asked: list[SchedulerInput] = []
+        if wait:
+            try:
+                event = self._inbox.get(timeout=self._seconds_to_deadline())
+            except queue.Empty:
+                event = Tick()
+            if event is None:
+                return False
+            asked.append(event)
+        while True:
+            try:
+                event = self._inbox.get_nowait()
+            except queue.Empty:
+                break
+            if event is None:
+                return False
+            asked.append(event)
+        events.extendleft(reversed(asked))
+        return True
+
+    def _seconds_to_deadline(self) -> float | None:
+        deadline: datetime | None = self._core.next_deadline()
+        if deadline is None:
+            return None
+        return max(0.0, (deadline - self._clock.now()).total_seconds())
+
+    def _carry_out(
+        self,
+        decision: Decision,
+        events: deque[SchedulerInput],
+        batches: deque[DispatchBatch],
+    ) -> None:
+        match decision:
+            case AssignLoop():
+                events.append(self._prepare(decision))
+            case DispatchBatch(kind=UnitKind.ARTIFACT_WRITE):
+                self._io.submit(self._execute_beside, decision)
+            case DispatchBatch():
+                batches.append(decision)
+            case ReleaseRequest():
+                self._release(decision)
+            case ReportProgress():
+                running = self._running.get(decision.request_id)
+                if running is not None:
+                    running.on_progress(decision.fraction)
+            case CompleteRequest() | FailRequest() | CancelRequest():
+                self._end(decision)
+            case _:
+                pass
+
+    def _prepare(self, decision: AssignLoop) -> LoopPrepared | LoopFailed:
+        running = self._running[decision.loop.request_id]
+        inputs = self._core.loop_inputs(decision.loop)
+        command = effects.prepare_loop(decision, running.spec, inputs, running.traceparent)
+        with tracing.span_from(
+            running.traceparent,
+            "engine.prepare",
+            {"fastvideo.request_id": running.spec.request_id, "fastvideo.loop_id": command.loop_id},
+        ):
+            return self._executor.prepare(command)
+
+    def _execute(self, decision: DispatchBatch) -> list[SchedulerInput]:
+        traceparent = self._traceparent(decision)
+        command = effects.execute_batch(decision, traceparent)
+        with tracing.span_from(
+            traceparent,
+            "engine.batch",
+            {
+                "fastvideo.batch.kind": decision.kind.value,
+                "fastvideo.batch.size": len(decision.unit_ids),
+            },
+        ):
+            try:
+                return [self._executor.execute(command)]
+            except FastVideoError as error:
+                return [self._executor.refused(command, error)]
+
+    def _execute_beside(self, decision: DispatchBatch) -> None:
+        for event in self._execute(decision):
+            self._inbox.put(event)
+
+    def _traceparent(self, decision: DispatchBatch) -> str:
+        """The trace of the first request of a batch."""
+        running = self._running.get(decision.loops[0].request_id) if decision.loops else None
+        return running.traceparent if running is not None else ""
+
+    def _release(self, decision: ReleaseRequest) -> None:
+        """Free the attempt; what its loops left goes along with the end that follows."""
+        running = self._running.get(decision.request_id)
+        if running is not None:
+            running.values = self._executor.values.all((decision.request_id, decision.attempt))
+        self._executor.release(effects.release_loops(decision))
+
+    def _end(self, decision: Terminal) -> None:
+        with self._lock:
+            running = self._running.pop(decision.request_id)
+        running.on_end(decision, running.values)
+
+    def _fail_all(self, error: Exception) -> None:
+        """End every request with the error, and take no more."""
+        with self._lock:
+            self._closed = True
+            going, self._running = list(self._running.values()), {}
+        for running in going:
+            end = FailRequest(
+                request_id=running.spec.request_id,
+                error=error_detail(error),
+                metrics=RequestMetrics(),
+            )
+            running.on_end(end, {})

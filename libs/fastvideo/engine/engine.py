@@ -1,0 +1,309 @@
+"""Engine: the loops that serve, in this process, with no server.
+
+    engine = fastvideo.Engine.from_deployment("deployment.yaml")
+    video = engine.generate("a red three moving left", seed=7)
+    video.save("out.mp4")
+
+The scheduling core, the executor and the loops are those of the services, so concurrent
+requests share forwards, a cancel lands at a boundary, and the bits are the same.
+
+**API boundary.**
+"""
+
+import math
+import secrets
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+
+from fastvideo.cache.features import TextFeatureCache
+from fastvideo.clock import SystemClock, milliseconds
+from fastvideo.deployment.card import DeploymentCard, RolePoolSpec
+from fastvideo.deployment.catalog import Catalog, CatalogEntry
+from fastvideo.engine.artifact_writer import LOOP_ID, ArtifactWriter
+from fastvideo.engine.budgets import machine_bytes, pool_budgets, unit_budgets
+from fastvideo.engine.deployment_file import EngineDeployment, read_deployment
+from fastvideo.engine.driver import LocalDriver, Terminal
+from fastvideo.engine.executor import Executor
+from fastvideo.engine.failures import error_of
+from fastvideo.engine.fingerprint import library_versions, machine_fingerprint
+from fastvideo.engine.loading import CatalogLoader, quiet_libraries
+from fastvideo.engine.residents import Residents
+from fastvideo.engine.results import Artifact, Generation, RequestHandle, Video
+from fastvideo.engine.sink import LocalArtifacts
+from fastvideo.engine.startup import start_models
+from fastvideo.errors import Cancelled, FailedPrecondition, FastVideoError, InvalidField
+from fastvideo.ids import new_id
+from fastvideo.memory.pools import MemoryPools, MemoryTag
+from fastvideo.model.specs import CapabilityMatrix, ParallelPlan
+from fastvideo.requests.draft import RequestDraft
+from fastvideo.requests.inputs import NEGATIVE_PROMPT, PROMPT
+from fastvideo.requests.sampling import SEED_MAX
+from fastvideo.requests.types import (
+    InputPart,
+    OutputSpec,
+    RequestKind,
+    RequestSpec,
+    SamplingOverrides,
+    TextPart,
+)
+from fastvideo.requests.validation import resolve_request
+from fastvideo.scheduling.core import SchedulerCore
+from fastvideo.scheduling.deployed import DeployedModels
+from fastvideo.scheduling.events import CancelRequest, CompleteRequest, FailRequest, WorkerAttached
+from fastvideo.scheduling.inputs import CancelRequested
+from fastvideo.scheduling.work import CancelScope, CancelScopeKind
+
+_WORKER_ID: Final = "engine"
+_COMPUTE_SLOTS: Final = 1
+_IO_SLOTS: Final = 2
+
+
+class Engine:
+    """Models of one process, warm. Close it, or use it as a context.
+
+    Raises NotFound for a model that no card has and CheckpointError for one without weights.
+    """
+
+    def __init__(
+        self,
+        models: Sequence[str] = ("moving-digits",),
+        *,
+        checkpoints: Path | str | None = None,
+        threads: int | None = None,
+        memory_bytes: int | None = None,
+    ) -> None:
+        quiet_libraries()
+        self._models = tuple(models)
+        self._threads = threads
+        self._clock = SystemClock()
+        self._catalog = Catalog.load(models, Path(checkpoints) if checkpoints else None)
+        self._pools = MemoryPools(pool_budgets(memory_bytes or machine_bytes()))
+        self._artifacts = LocalArtifacts(self._clock)
+        self._residents = Residents(
+            self._pools,
+            CatalogLoader(self._catalog, _WORKER_ID),
+            {LOOP_ID: ArtifactWriter(self._artifacts, _WORKER_ID, library_versions())},
+        )
+        self._executor = Executor(
+            worker_id=_WORKER_ID,
+            pools=self._pools,
+            residents=self._residents,
+            features=TextFeatureCache(self._pools.budgets_bytes[MemoryTag.CACHES]),
+            clock=self._clock,
+        )
+        self._core = SchedulerCore(DeployedModels(self._catalog))
+        self._driver = LocalDriver(
+            core=self._core, executor=self._executor, clock=self._clock, start=self._start
+        )
+        self._driver.start()
+
+    @classmethod
+    def from_deployment(cls, path: Path | str) -> Self:
+        """An engine with the models that a deployment file names.
+
+        Raises NotFound and InvalidDocument for the file, and as the constructor does.
+        """
+        deployment: EngineDeployment = read_deployment(Path(path))
+        return cls(
+            deployment.models,
+            checkpoints=deployment.checkpoints_path,
+            threads=deployment.threads or None,
+            memory_bytes=deployment.memory_bytes or None,
+        )
+
+    def generate(self, prompt: str, *, timeout_s: float | None = None, **options: Any) -> Video:
+        """Generate a video and wait for it; `options` are those of `submit`.
+
+        Raises InvalidField for what cannot be run, and what the request failed of.
+        """
+        generation = self.submit(prompt, **options).result(timeout_s)
+        if not isinstance(generation, Video):
+            raise FailedPrecondition(
+                f"program {generation.request.program_id} makes no video; use submit",
+                subject="program",
+            )
+        return generation
+
+    def submit(
+        self,
+        prompt: str = "",
+        *,
+        model: str = "",
+        program: str = "",
+        kind: RequestKind | None = None,
+        negative_prompt: str | None = None,
+        inputs: Sequence[InputPart] = (),
+        size: tuple[int, int] | None = None,
+        num_frames: int | None = None,
+        duration: float | None = None,
+        fps: int | None = None,
+        steps: int | None = None,
+        guidance_scale: float | None = None,
+        flow_shift: float | None = None,
+        seed: int | None = None,
+        outputs: OutputSpec | None = None,
+        priority: int = 0,
+        deadline: datetime | None = None,
+    ) -> RequestHandle:
+        """Ask for a generation; it runs beside the others.
+
+        `model` is the engine's first unless named; `size` is width and height in pixels;
+        `duration` in seconds takes the nearest number of frames that the model can make. What
+        is left out takes the card's default. Raises InvalidField naming the field.
+        """
+        entry = self._catalog.get(model or self._models[0])
+        if duration is not None:
+            if num_frames is not None:
+                raise InvalidField("duration", duration, "left out when num_frames is given")
+            num_frames = _frames_of(entry, duration, fps)
+        width, height = size or (None, None)
+        texts = {PROMPT: prompt or None, NEGATIVE_PROMPT: negative_prompt}
+        draft = RequestDraft(
+            model_id=entry.card.model_id,
+            inputs=(
+                *(
+                    TextPart(role=role, text=text)
+                    for role, text in texts.items()
+                    if text is not None
+                ),
+                *inputs,
+            ),
+            kind=kind,
+            program_id=program,
+            sampling=SamplingOverrides(
+                width=width,
+                height=height,
+                num_frames=num_frames,
+                fps=fps,
+                steps=steps,
+                guidance_scale=guidance_scale,
+                flow_shift=flow_shift,
+                seed=seed,
+            ),
+            outputs=outputs,
+            priority=priority,
+            deadline=deadline,
+        )
+        return self._submit(draft, entry)
+
+    def deployment_card(self) -> DeploymentCard:
+        """What this engine offers to whoever routes to it."""
+        entries = [self._catalog.get(model_id) for model_id in self._models]
+        capabilities = {
+            capability: None
+            for entry in entries
+            for capability in entry.card.capabilities.capabilities
+        }
+        programs = {program_id: None for entry in entries for program_id in entry.programs}
+        plans: tuple[ParallelPlan, ...] = ()
+        for entry in entries:
+            plans += tuple(p for p in entry.card.parallelism.valid_plans if p not in plans)
+        return DeploymentCard(
+            engine_id=_WORKER_ID,
+            model_specs=self._models,
+            capabilities=CapabilityMatrix(capabilities=tuple(capabilities)),
+            role_pools=(RolePoolSpec(role="engine", replicas=1, models=self._models),),
+            supported_programs=tuple(programs),
+            supported_parallel_plans=plans,
+            cost_model=self._core.cost_model,
+        )
+
+    @property
+    def memory_bytes(self) -> Mapping[str, int]:
+        """Bytes in use by pool: weights, activations, caches, staging."""
+        return {tag.value: size for tag, size in self._pools.in_use_bytes().items()}
+
+    def close(self) -> None:
+        """Stop after the step that runs; requests that have not ended fail as Unavailable."""
+        self._driver.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _start(self) -> WorkerAttached:
+        threads = start_models(
+            self._catalog, self._residents, self._executor, self._models, self._threads
+        )
+        return WorkerAttached(
+            worker_id=_WORKER_ID,
+            instances=tuple(instance.state() for instance in self._residents.all()),
+            memory_bytes=unit_budgets(self._pools.budgets_bytes),
+            compute_slots=_COMPUTE_SLOTS,
+            io_slots=_IO_SLOTS,
+            fingerprint=machine_fingerprint(threads),
+        )
+
+    def _submit(self, draft: RequestDraft, entry: CatalogEntry) -> RequestHandle:
+        now = self._clock.now()
+        spec = resolve_request(
+            draft,
+            entry,
+            request_id=new_id("req", milliseconds(now)),
+            tenant_id="",
+            random_seed=secrets.randbelow(SEED_MAX + 1),
+            now=now,
+        )
+        handle = RequestHandle(spec, self._cancel)
+        self._driver.submit(spec, handle.report, lambda end, values: self._end(handle, end, values))
+        return handle
+
+    def _cancel(self, request_id: str, reason: str) -> None:
+        scope = CancelScope(kind=CancelScopeKind.REQUEST, target_id=request_id)
+        self._driver.cancel(CancelRequested(scope=scope, reason=reason))
+
+    def _end(self, handle: RequestHandle, end: Terminal, values: Mapping[str, Any]) -> None:
+        """Give the handle its result; nothing of the request stays behind."""
+        if isinstance(end, FailRequest):
+            self._artifacts.discard(end.request_id)
+            handle.fail(error_of(end.error))
+            return
+        if isinstance(end, CancelRequest):
+            self._artifacts.discard(end.request_id)
+            handle.fail(
+                Cancelled(
+                    f"request {end.request_id} was cancelled at {end.boundary}",
+                    subject=end.request_id,
+                    attributes={"boundary": end.boundary, "reason": end.reason},
+                )
+            )
+            return
+        try:
+            handle.complete(self._generation(handle.request, end, values))
+        except FastVideoError as error:
+            handle.fail(error)
+
+    def _generation(
+        self, request: RequestSpec, end: CompleteRequest, values: Mapping[str, Any]
+    ) -> Generation:
+        taken = [self._artifacts.take(artifact_id) for artifact_id in end.artifact_ids]
+        common: dict[str, Any] = {
+            "request": request,
+            "artifacts": tuple(Artifact(record=record, data=data) for record, data in taken),
+            "latents_digest": end.latents_digest,
+            "scores": end.scores,
+            "metrics": end.metrics,
+        }
+        frames = [value for name, value in values.items() if name.endswith(".frames")]
+        return Video(frames=frames[-1].numpy(), **common) if frames else Generation(**common)
+
+
+def _frames_of(entry: CatalogEntry, duration_s: float, fps: int | None) -> int:
+    """The allowed number of frames that is nearest to a duration. Raises InvalidField."""
+    if not 0 < duration_s < math.inf:
+        raise InvalidField("duration", duration_s, "seconds, more than 0")
+    rate = fps if fps is not None else entry.card.sampling["fps"].default_value
+    allowed = entry.card.sampling["num_frames"]
+    step = allowed.multiple_of or 1
+    count = allowed.offset + step * round((duration_s * rate - allowed.offset) / step)
+    return int(max(count, allowed.minimum))
