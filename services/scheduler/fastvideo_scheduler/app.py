@@ -6,17 +6,20 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
+from fastvideo import wire
 from fastvideo.api.scheduler.v1 import scheduler_pb2, scheduler_pb2_grpc
 from fastvideo.bus.nats import NatsBus, NatsBusConfig
 from fastvideo.clock import SystemClock, milliseconds
 from fastvideo.deployment.catalog import Catalog
 from fastvideo.errors import Unavailable
-from fastvideo.events.catalog import encode_for_bus
+from fastvideo.events.catalog import PAYLOADS, encode_for_bus
 from fastvideo.events.postgres import PostgresEventStore
 from fastvideo.events.relay import RelayParts, run_relay
+from fastvideo.events.types import EventMetadata
 from fastvideo.events.wakeups import BusWakeups, LocalWakeups
 from fastvideo.ids import new_id
 from fastvideo.rpc.server import Server, Service
+from fastvideo.scheduling.commands import ExecuteBatch, PrepareLoop, ReleaseLoops
 from fastvideo.scheduling.deployed import DeployedModels
 from fastvideo.scheduling.policy import SchedulingPolicy
 from fastvideo.telemetry.logging import get_logger
@@ -51,6 +54,7 @@ async def running_scheduler(config: Config) -> AsyncIterator[RunningScheduler]:
     Raises Unavailable when the database or the port cannot be had.
     """
     catalog = Catalog.load(models=config.models, checkpoints=config.checkpoints)
+    _warm_up()
     clock = SystemClock()
     # A restarted process must not share an epoch with its dead self.
     holder = new_id(config.service_id, milliseconds(clock.now()))
@@ -93,6 +97,12 @@ async def _run(shard: Shard, relay: RelayParts | None, holder: str) -> None:
         group.create_task(shard.run(), name="shard")
         if relay is not None:
             group.create_task(run_relay(relay, holder), name="relay")
+
+
+def _warm_up() -> None:
+    """Build the converters of all messages now rather than in the first request."""
+    for message in (*PAYLOADS.values(), EventMetadata, PrepareLoop, ExecuteBatch, ReleaseLoops):
+        wire.check(message)
 
 
 async def _bus(config: Config, stack: AsyncExitStack) -> NatsBus | None:

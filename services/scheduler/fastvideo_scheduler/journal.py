@@ -6,9 +6,12 @@ order of the decisions, in groups, behind the scheduler's back. That is early en
 terminal events too: users learn of them from the log and from nowhere else.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+import asyncio
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
+from typing import Final, Protocol
 
 from fastvideo.clock import milliseconds
 from fastvideo.events.appender import Appender
@@ -33,8 +36,32 @@ from fastvideo.scheduling.events import (
 WorkerReport = WorkerAttached | WorkerLost | LoopPrepared | LoopFailed | BatchExecuted
 """An input that is not in the log until the scheduler writes it."""
 
-SpecOf = Callable[[str], RequestSpec | None]
-TraceOf = Callable[[str], str]
+# Noted and not yet handed to the appender, which has a bound of its own.
+NOTES_MAX: Final = 1_000
+
+
+class Requests(Protocol):
+    """What the journal asks about requests."""
+
+    def spec(self, request_id: str) -> RequestSpec | None:
+        """The request, while it lives."""
+        ...
+
+    def traceparent(self, request_id: str) -> str:
+        """The traceparent of its span."""
+        ...
+
+    def written(self, decisions: Sequence[Decision]) -> None:
+        """The decisions are handed over; what they ended can be forgotten."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Note:
+    decisions: Sequence[Decision]
+    now: datetime
+    report: WorkerReport | None
+    event_id: str
 
 
 def shard_stream(shard: str) -> str:
@@ -43,16 +70,17 @@ def shard_stream(shard: str) -> str:
 
 
 class Journal:
-    """Writes one leader's term."""
+    """Writes one leader's term; `run` must run beside it."""
 
-    def __init__(
-        self, appender: Appender, shard: str, fence: Fence, spec_of: SpecOf, trace_of: TraceOf
-    ) -> None:
+    def __init__(self, appender: Appender, shard: str, fence: Fence, requests: Requests) -> None:
         self._appender = appender
         self._stream = shard_stream(shard)
         self._fence = fence
-        self._spec_of = spec_of
-        self._trace_of = trace_of
+        self._requests = requests
+        self._notes: deque[_Note] = deque()
+        self._arrived = asyncio.Event()
+        self._room = asyncio.Event()
+        self._room.set()
 
     async def elected(self, scheduler_id: str, now: datetime) -> None:
         """Write that the term begins, and wait until that is committed. Fenced when it is over."""
@@ -62,7 +90,11 @@ class Journal:
             AppendCommand(streams=(StreamAppend(self._stream, (new,)),), fence=self._fence)
         )
 
-    async def decided(
+    async def room(self) -> None:
+        """Wait until there is room for another note."""
+        await self._room.wait()
+
+    def note(
         self,
         decisions: Sequence[Decision],
         now: datetime,
@@ -70,29 +102,58 @@ class Journal:
         report: WorkerReport | None = None,
         event_id: str = "",
     ) -> None:
-        """Queue an input and its decisions.
+        """Keep an input and its decisions to be written.
 
         `report` is an input that the log does not have yet, `event_id` names one that it has.
-        Waits while the queue is full. Raises Fenced once the term is over.
         """
         if report is None and not decisions:
             return
+        self._notes.append(_Note(decisions, now, report, event_id))
+        if len(self._notes) >= NOTES_MAX:
+            self._room.clear()
+        self._arrived.set()
+
+    async def run(self) -> None:
+        """Hand notes to the appender, for ever.
+
+        Raises Fenced once the term is over, Unavailable when the log stayed away too long.
+        """
+        while True:
+            await self._arrived.wait()
+            self._arrived.clear()
+            # A moment later, so that commands to workers go out before this costs time.
+            await asyncio.sleep(0)
+            await self.settle()
+
+    async def settle(self) -> None:
+        """Hand over all that is noted."""
+        while self._notes:
+            note = self._notes[0]
+            await self._appender.enqueue(self._command(note))
+            # Only now, so that an ending that interrupts the wait loses nothing.
+            self._notes.popleft()
+            self._room.set()
+            self._requests.written(note.decisions)
+
+    def _command(self, note: _Note) -> AppendCommand:
+        event_id, now = note.event_id, note.now
         shard_events = []
-        if report is not None:
+        if note.report is not None:
             event_id = _event_id(now)
-            shard_events.append(new_event(event_id, report, _report_metadata(report, now)))
+            metadata = _report_metadata(note.report, now)
+            shard_events.append(new_event(event_id, note.report, metadata))
         decided = SchedulerDecided(
             input_event_id=event_id,
             at=now,
-            decisions=tuple(decisions),
+            decisions=tuple(note.decisions),
             epoch=self._fence.epoch,
         )
         metadata = EventMetadata(causation_id=event_id, occurred_at=now)
         shard_events.append(new_event(_event_id(now), decided, metadata))
         streams = [StreamAppend(self._stream, tuple(shard_events))]
-        for request_id, events in self._request_events(decisions, metadata, now).items():
+        for request_id, events in self._request_events(note.decisions, metadata, now).items():
             streams.append(StreamAppend(stream_of(request_id), tuple(events)))
-        await self._appender.enqueue(AppendCommand(streams=tuple(streams), fence=self._fence))
+        return AppendCommand(streams=tuple(streams), fence=self._fence)
 
     def _request_events(
         self, decisions: Sequence[Decision], metadata: EventMetadata, now: datetime
@@ -107,7 +168,7 @@ class Journal:
         return events
 
     def _about(self, request_id: str, metadata: EventMetadata) -> EventMetadata:
-        spec = self._spec_of(request_id)
+        spec = self._requests.spec(request_id)
         if spec is None:
             return replace(metadata, request_id=request_id)
         return replace(
@@ -117,7 +178,7 @@ class Journal:
             session_id=spec.session_id,
             program_id=spec.program_id,
             model_id=spec.model_id,
-            traceparent=self._trace_of(request_id),
+            traceparent=self._requests.traceparent(request_id),
         )
 
 

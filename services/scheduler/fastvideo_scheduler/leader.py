@@ -1,8 +1,8 @@
 """One term of a leader: the core, fed by the log and by workers, its decisions carried out.
 
-Every input goes through `take`, one at a time: decide, send commands, queue what is to be
-written. When the queue is full everything waits there, so that nothing new is dispatched while
-the log is away.
+Every input goes through `take`, one at a time: decide, send commands, note what is to be
+written. When too much waits to be written everything waits there, so that nothing new is
+dispatched while the log is away.
 """
 
 import asyncio
@@ -21,14 +21,9 @@ from fastvideo.events.subscription import LogSubscription
 from fastvideo.events.wakeups import Wakeups
 from fastvideo.requests.events import RequestAccepted, RequestCancelRequested
 from fastvideo.requests.state import STREAM_PREFIX
-from fastvideo.requests.types import RequestSpec
+from fastvideo.scheduling.commands import PrepareLoop
 from fastvideo.scheduling.core import SchedulerCore
-from fastvideo.scheduling.effects import (
-    TERMINAL,
-    execute_batch,
-    prepare_loop,
-    release_loops,
-)
+from fastvideo.scheduling.effects import execute_batch, prepare_loop, release_loops
 from fastvideo.scheduling.events import (
     AssignLoop,
     BatchExecuted,
@@ -53,11 +48,11 @@ from fastvideo_scheduler.fleet import Fleet
 from fastvideo_scheduler.journal import Journal, WorkerReport
 from fastvideo_scheduler.link import LinkInput, LinkTerms, WorkerAddress, WorkerLink
 from fastvideo_scheduler.rebuild import LiveRecord, LowWater, accepted_record, rebuild
-from fastvideo_scheduler.spans import Spans
+from fastvideo_scheduler.requests import LiveRequests
 
 _LOG: Final = get_logger(__name__)
 
-# Of the queue of what is to be written; at the limit the scheduler waits.
+# What waits to be written; at the limit the scheduler waits.
 JOURNAL_LIMITS: Final = AppenderLimits(
     queue_commands_max=2_000, room_timeout_s=120.0, retry_for_s=60.0
 )
@@ -90,15 +85,9 @@ class Leader:
         self._lease = lease
         self._clock = parts.clock
         self._appender = Appender(parts.store, parts.wakeups, JOURNAL_LIMITS)
-        self._spans = Spans()
-        self._specs: dict[str, RequestSpec] = {}
-        self._journal = Journal(
-            self._appender,
-            parts.shard,
-            lease.fence,
-            self._specs.get,
-            self._spans.traceparent,
-        )
+        self._requests = LiveRequests()
+        self._spans = self._requests.spans
+        self._journal = Journal(self._appender, parts.shard, lease.fence, self._requests)
         # One input at a time, in the order in which they ask.
         self._turn = asyncio.Lock()
         self._failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -116,17 +105,19 @@ class Leader:
         await self._appender.__aenter__()
         try:
             await self._journal.elected(self._parts.scheduler_id, self._clock.now())
-            low_water, subscription = await self._recover()
-            await _first_to_end(
-                self._follow(subscription, low_water),
-                self._tick(),
-                self._keep_low_water(low_water),
-                self._fail_with_inputs(),
-            )
+            await _first_to_end(self._lead(), self._journal.run(), self._fail_with_inputs())
         finally:
             await self.fleet.close()
             self._spans.close()
             await self._close_appender()
+
+    async def _lead(self) -> None:
+        low_water, subscription = await self._recover()
+        await _first_to_end(
+            self._follow(subscription, low_water),
+            self._tick(),
+            self._keep_low_water(low_water),
+        )
 
     # -- inputs --------------------------------------------------------------------------
 
@@ -140,11 +131,11 @@ class Leader:
         """Decide on an input and carry the decisions out. An error ends the term."""
         try:
             async with self._turn:
+                await self._journal.room()
                 now = self._clock.now()
                 decisions = self.core.decide(event, now)
                 self._carry_out(decisions)
-                await self._journal.decided(decisions, now, report=report, event_id=event_id)
-                self._forget_ended(decisions)
+                self._journal.note(decisions, now, report=report, event_id=event_id)
         except Exception as error:
             if not self._failed.done():
                 self._failed.set_exception(error)
@@ -162,10 +153,9 @@ class Leader:
 
     async def _take_request(self, record: LiveRecord) -> None:
         spec = record.spec
-        if spec.request_id in self._specs:
+        if self._requests.spec(spec.request_id) is not None:
             return
-        self._specs[spec.request_id] = spec
-        self._spans.begin_request(spec, record.traceparent)
+        self._requests.begin(spec, record.traceparent)
         submitted = RequestSubmitted(
             spec=spec,
             offset=record.offset,
@@ -187,14 +177,7 @@ class Leader:
         for decision in decisions:
             match decision:
                 case AssignLoop():
-                    request_id = decision.loop.request_id
-                    command = prepare_loop(
-                        decision,
-                        self._specs[request_id],
-                        self.core.loop_inputs(decision.loop),
-                        self._spans.traceparent(request_id),
-                    )
-                    self.fleet.send(decision.worker_id, command)
+                    self.fleet.send(decision.worker_id, self._prepare(decision))
                 case DispatchBatch():
                     traceparent = self._spans.begin_batch(decision)
                     self.fleet.send(decision.worker_id, execute_batch(decision, traceparent))
@@ -203,11 +186,14 @@ class Leader:
                 case _:
                     pass
 
-    def _forget_ended(self, decisions: Sequence[Decision]) -> None:
-        for decision in decisions:
-            if isinstance(decision, TERMINAL):
-                self._spans.end_request(decision)
-                self._specs.pop(decision.request_id, None)
+    def _prepare(self, decision: AssignLoop) -> PrepareLoop:
+        request_id = decision.loop.request_id
+        return prepare_loop(
+            decision,
+            self._requests.specs[request_id],
+            self.core.loop_inputs(decision.loop),
+            self._requests.traceparent(request_id),
+        )
 
     # -- the log -------------------------------------------------------------------------
 
@@ -267,6 +253,7 @@ class Leader:
     async def _close_appender(self) -> None:
         try:
             async with asyncio.timeout(FLUSH_S_MAX):
+                await self._journal.settle()
                 await self._appender.__aexit__(asyncio.CancelledError, None, None)
         except (FastVideoError, TimeoutError) as error:
             _LOG.warning("the end of the term is not written", error=str(error))

@@ -120,6 +120,11 @@ class WorkerLink:
             async for response in call:
                 self._heard_s = self._clock.monotonic_s()
                 await self._receive(response)
+        except asyncio.CancelledError:
+            # A call that was cancelled here looks as if this task were.
+            task = asyncio.current_task()
+            if self._failure is None or task is None or task.cancelling():
+                raise
         finally:
             watching.cancel()
             call.cancel()

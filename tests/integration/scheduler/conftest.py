@@ -96,6 +96,13 @@ class Stage:
     async def types(self, request_id: str) -> list[str]:
         return [event.type for event in await self.history(request_id)]
 
+    async def until_type(self, request_id: str, kind: str) -> None:
+        """Wait for an event of a type in the request's stream."""
+        deadline = time.monotonic() + WAIT_S
+        while kind not in (types := await self.types(request_id)):
+            assert time.monotonic() < deadline, types
+            await asyncio.sleep(0.01)
+
     async def ended(self, request_id: str, *, within_s: float = WAIT_S) -> Event:
         """Wait for the request's terminal event; there is exactly one, and it is the last."""
         deadline = time.monotonic() + within_s

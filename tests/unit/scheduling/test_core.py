@@ -3,6 +3,8 @@
 from dataclasses import replace
 from datetime import timedelta
 
+import pytest
+
 from fastvideo.requests.types import ErrorDetail
 from fastvideo.scheduling.events import (
     AssignLoop,
@@ -278,6 +280,7 @@ def test_a_passed_deadline_fails_the_request():
     assert world.core.next_deadline() is None
 
 
+@pytest.mark.row("SCH-03")
 def test_what_can_never_fit_fails_at_once_and_names_the_resource():
     world = World()
     world.attach(memory=5)
@@ -307,6 +310,7 @@ def test_an_unknown_model_or_program_fails_typed():
     assert world.terminal("r1").error.reason == "NOT_FOUND"
 
 
+@pytest.mark.row("SCH-09")
 def test_running_requests_go_before_new_ones_but_not_for_long():
     policy = SchedulingPolicy(fresh_wait_seconds_max=0.05)
     world = World(policy=policy)

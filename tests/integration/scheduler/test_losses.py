@@ -1,0 +1,225 @@
+"""Workers, schedulers, Postgres and NATS die; requests do not."""
+
+import asyncio
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+
+import pytest
+
+from fastvideo.events.migrate import upgrade
+from tests.integration.scheduler.conftest import Stage, staged, until
+from tests.integration.scheduler.scripted_worker import MODEL, ScriptedWorker
+from tests.plugins.servers import NatsServer, PostgresServer, free_port
+
+
+async def test_a_dead_worker_s_requests_restart_elsewhere(stage: Stage):
+    scheduler = await stage.scheduler()
+    first = await stage.worker("w1", scheduler)
+    first.script.step_seconds = 0.01
+    await stage.submit("r1", steps=30)
+    await until(lambda: any("denoise" in b.unit_ids[0] for _, b in first.batches))
+    second = await stage.worker("w2", scheduler)
+    await first.die()
+    done = await stage.ended("r1")
+    assert done.type == "RequestCompleted"
+    assert done.payload.metrics.attempts == 2
+    assert {c.loop.attempt for _, c in second.prepared} == {2}
+    fractions = [
+        e.payload.fraction for e in await stage.history("r1") if e.type == "RequestProgressed"
+    ]
+    assert fractions == sorted(fractions)
+
+
+async def test_a_silent_worker_is_lost_although_its_stream_is_open(stage: Stage):
+    scheduler = await stage.scheduler()
+    first = await stage.worker("w1", scheduler)
+    first.script.go.clear()
+    await stage.submit("r1", steps=3)
+    await until(lambda: first.batches)
+    await stage.worker("w2", scheduler)
+    first.script.silent = True
+    first.script.go.set()
+    assert (await stage.ended("r1")).payload.metrics.attempts == 2
+
+
+async def test_a_worker_that_starts_anew_begins_with_nothing(stage: Stage):
+    scheduler = await stage.scheduler()
+    first = await stage.worker("w1", scheduler)
+    first.script.go.clear()
+    await stage.submit("r1", steps=3)
+    await until(lambda: first.batches)
+    await stage.worker("w1", scheduler)
+    assert (await stage.ended("r1")).payload.metrics.attempts == 2
+
+
+async def test_a_broken_stream_is_dialled_again(stage: Stage):
+    scheduler = await stage.scheduler()
+    worker = await stage.worker("w1", scheduler)
+    worker.script.step_seconds = 0.01
+    await stage.submit("r1", steps=10)
+    await until(lambda: worker.batches)
+    worker.end_streams()
+    assert (await stage.ended("r1")).payload.metrics.attempts == 2
+    assert len(worker.epochs) == 2
+
+
+async def test_too_many_losses_fail_the_request(stage: Stage):
+    scheduler = await stage.scheduler(attempts_max=2)
+    worker = await stage.worker("w1", scheduler)
+    worker.script.go.clear()
+    await stage.submit("r1")
+    for losses in (1, 2):
+        await until(lambda n=losses: len(worker.batches) == n)
+        worker.end_streams()
+    failed = (await stage.ended("r1")).payload
+    assert failed.error.reason == "WORKER_LOST"
+    assert failed.metrics.attempts == 2
+
+
+async def test_a_standby_takes_over_and_every_live_request_begins_again(stage: Stage):
+    port = free_port()
+    address = f"127.0.0.1:{port}"
+    with scheduler_process(stage, port) as process:
+        await until(lambda: listens(port))
+        standby = await stage.scheduler("scheduler-2")
+        worker = ScriptedWorker("w1", [address, standby.address])
+        await stage.stack.enter_async_context(worker)
+        worker.script.step_seconds = 0.02
+        await until(lambda: worker.epochs)
+        status = await stage.status(standby)
+        assert (status.leader, status.epoch) == (False, 0)
+        for n in range(3):
+            await stage.submit(f"r{n}", steps=40)
+        for n in range(3):
+            await stage.until_type(f"r{n}", "RequestStarted")
+        process.send_signal(signal.SIGKILL)
+        await until(lambda: len(worker.epochs) == 2)
+        assert worker.epochs[1] > worker.epochs[0]
+        for n in range(3):
+            done = await stage.ended(f"r{n}")
+            assert done.type == "RequestCompleted"
+            assert done.payload.metrics.attempts == 2
+        elected = [e.payload for e in await stage.shard_events() if e.type == "LeaderElected"]
+        assert [e.scheduler_id for e in elected] == ["scheduler-1", "scheduler-2"]
+
+
+async def test_a_scheduler_that_is_told_to_stop_gives_its_lease_back(stage: Stage):
+    port = free_port()
+    with scheduler_process(stage, port, FASTVIDEO_LEASE_TTL_S="30") as process:
+        await until(lambda: listens(port))
+        await until_elected(stage, 1)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(10) == 0
+    await stage.scheduler("scheduler-2")
+    await until_elected(stage, 2, within_s=5.0)
+
+
+async def test_a_cancel_that_came_while_nobody_led_is_obeyed(stage: Stage):
+    await stage.submit("r1")
+    await stage.submit("r2")
+    await stage.cancel("r1")
+    scheduler = await stage.scheduler()
+    assert (await stage.ended("r1")).type == "RequestCancelled"
+    await stage.worker("w1", scheduler)
+    assert (await stage.ended("r2")).type == "RequestCompleted"
+
+
+async def test_a_new_leader_reads_only_from_the_low_water_mark(stage: Stage):
+    async with stage.scheduling() as scheduler:
+        async with ScriptedWorker("w1", [scheduler.address]):
+            for n in range(5):
+                await stage.submit(f"r{n}", steps=2)
+            for n in range(5):
+                await stage.ended(f"r{n}")
+        await stage.submit("open")
+        leader = scheduler.shard.leader
+        await until(lambda: leader.core.is_live("open"))
+        deadline = time.monotonic() + 10
+        while not (marks := await stage.store.load_checkpoint("scheduler-0")):
+            assert time.monotonic() < deadline
+            await asyncio.sleep(0.05)
+    (accepted,) = [
+        e
+        for e in await stage.store.read_partition(0, marks[0], 1_000)
+        if e.type == "RequestAccepted"
+    ]
+    assert accepted.stream_id == "request-open"
+
+
+async def test_postgres_may_go_and_come_back(own_postgres: PostgresServer, nats_url: str):
+    own_postgres.start()
+    await asyncio.to_thread(lambda: asyncio.run(upgrade(own_postgres.dsn())))
+    async with staged(own_postgres.dsn(), nats_url) as stage:
+        scheduler = await stage.scheduler(lease_ttl_s=8.0)
+        worker = await stage.worker("w1", scheduler)
+        worker.script.step_seconds = 0.02
+        await stage.submit("r1", steps=60)
+        await until(lambda: any("denoise" in b.unit_ids[0] for _, b in worker.batches))
+        own_postgres.process.kill()
+        await asyncio.sleep(0.5)
+        await asyncio.to_thread(own_postgres.start)
+        done = await stage.ended("r1", within_s=30)
+        assert done.type == "RequestCompleted"
+        await stage.submit("r2")
+        assert (await stage.ended("r2")).type == "RequestCompleted"
+        versions = [e.stream_version for e in await stage.history("r1")]
+        assert versions == list(range(1, len(versions) + 1))
+
+
+async def test_nats_may_be_away(postgres_dsn: str, own_nats: NatsServer):
+    own_nats.start()
+    async with staged(postgres_dsn, own_nats.url) as stage:
+        scheduler = await stage.scheduler()
+        await stage.worker("w1", scheduler)
+        own_nats.process.kill()
+        own_nats.wipe()
+        await stage.submit("r1")
+        assert (await stage.ended("r1")).type == "RequestCompleted"
+
+
+# -- helpers -----------------------------------------------------------------------------
+
+
+@contextmanager
+def scheduler_process(stage: Stage, port: int, **variables: str):
+    """`python -m fastvideo_scheduler` as a process of its own."""
+    environment = {
+        **os.environ,
+        "FASTVIDEO_LISTEN": f"127.0.0.1:{port}",
+        "FASTVIDEO_SERVICE_ID": "scheduler-1",
+        "FASTVIDEO_POSTGRES_DSN": stage.dsn,
+        "FASTVIDEO_NATS_URL": stage.nats_url,
+        "FASTVIDEO_MODELS": MODEL,
+        "FASTVIDEO_LEASE_TTL_S": "1",
+        "FASTVIDEO_WORKER_TIMEOUT_S": "1",
+        **variables,
+    }
+    process = subprocess.Popen([sys.executable, "-m", "fastvideo_scheduler"], env=environment)
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait(10)
+
+
+def listens(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+async def until_elected(stage: Stage, times: int, within_s: float = 10.0) -> None:
+    deadline = time.monotonic() + within_s
+    while True:
+        events = await stage.shard_events()
+        if [e.type for e in events].count("LeaderElected") >= times:
+            return
+        assert time.monotonic() < deadline, "nobody was elected"
+        await asyncio.sleep(0.02)
+
+
+pytestmark = pytest.mark.timeout(90)
