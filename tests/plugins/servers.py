@@ -10,10 +10,10 @@ import pwd
 import shutil
 import signal
 import socket
-import stat
 import subprocess
 import sys
 import sysconfig
+import tempfile
 import time
 import uuid
 from collections.abc import Callable, Coroutine, Iterator, Sequence
@@ -82,14 +82,18 @@ class ServerProcess:
             self._process.wait(_STOP_TIMEOUT_S)
 
     def wait_until(self, answers: Callable[[], bool]) -> None:
-        """Wait until the server answers; shows its log when it does not."""
+        """Wait until the server answers; shows its log when it does not.
+
+        One that ends meanwhile is started again: after a kill, what the dead one left may
+        still be in use for a moment.
+        """
         deadline = time.monotonic() + _START_TIMEOUT_S
         while time.monotonic() < deadline:
             if self._process is None or self._process.poll() is not None:
-                break
+                self.start()
             if answers():
                 return
-            time.sleep(0.02)
+            time.sleep(0.05)
         raise RuntimeError(
             f"{self._arguments[0]} does not answer:\n{self._log.read_text()[-4000:]}"
         )
@@ -101,10 +105,14 @@ class ServerProcess:
 
 
 class PostgresServer:
-    """A Postgres cluster of its own. As root it runs as the wheel's user, as initdb demands."""
+    """A Postgres cluster in a temporary folder, which `remove` deletes.
 
-    def __init__(self, folder: Path, *, durable: bool = False) -> None:
-        self._folder = folder
+    As root it runs as another user, as initdb demands. That user could not use pytest's own
+    folders: every other pytest that starts makes their parent private again.
+    """
+
+    def __init__(self, *, durable: bool = False) -> None:
+        self._folder = folder = Path(tempfile.mkdtemp(prefix="fastvideo-postgres-"))
         self._data = folder / "data"
         self._as_user = _as_ordinary_user(folder)
         programs = _postgres_programs()
@@ -139,6 +147,11 @@ class PostgresServer:
         self.process.start()
         self.process.wait_until(lambda: _run(self._answers()))
 
+    def remove(self) -> None:
+        """Stop the server and delete its folder."""
+        self.process.stop()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
     def dsn(self, database: str = "postgres") -> str:
         """The URL of a database of the cluster."""
         return f"postgresql://postgres@127.0.0.1:{self.process.port}/{database}"
@@ -170,10 +183,6 @@ def _as_ordinary_user(folder: Path) -> list[str]:
         pytest.skip("setpriv (util-linux) is needed to run Postgres from root")
     entry = pwd.getpwnam(user)
     os.chown(folder, entry.pw_uid, entry.pw_gid)
-    # pytest makes its folders private to root; the user must pass through them.
-    for parent in folder.parents:
-        if parent.stat().st_mode & stat.S_IXOTH == 0:
-            parent.chmod(parent.stat().st_mode | stat.S_IXGRP | stat.S_IXOTH)
     ids = (f"--reuid={entry.pw_uid}", f"--regid={entry.pw_gid}")
     return [setpriv, *ids, "--clear-groups", "--pdeathsig", "INT"]
 
@@ -215,16 +224,16 @@ async def _execute(dsn: str, statement: str) -> None:
 
 
 @pytest.fixture(scope="session")
-def postgres_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PostgresServer]:
+def postgres_server() -> Iterator[PostgresServer]:
     """One Postgres for all tests, with a migrated database `template_log` to copy."""
-    server = PostgresServer(tmp_path_factory.mktemp("postgres"))
+    server = PostgresServer()
     try:
         server.start()
         _run(_execute(server.dsn(), "CREATE DATABASE template_log"))
         _run(upgrade(server.dsn("template_log")))
         yield server
     finally:
-        server.process.stop()
+        server.remove()
 
 
 @pytest.fixture
@@ -249,13 +258,13 @@ def _database(server: PostgresServer, template: str) -> Iterator[str]:
 
 
 @pytest.fixture
-def own_postgres(tmp_path: Path) -> Iterator[PostgresServer]:
+def own_postgres() -> Iterator[PostgresServer]:
     """A Postgres of this test alone, to be killed; `start` it first."""
-    server = PostgresServer(tmp_path)
+    server = PostgresServer()
     try:
         yield server
     finally:
-        server.process.stop()
+        server.remove()
 
 
 @pytest.fixture(scope="session")

@@ -5,7 +5,8 @@ partitions in ascending order, streams with the version each must have, and the 
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from itertools import islice
 
 from fastvideo.errors import Conflict, InvalidField
 from fastvideo.events.records import (
@@ -15,7 +16,6 @@ from fastvideo.events.records import (
     InboxMark,
     LogLimits,
     NewEvent,
-    payload_digest,
 )
 from fastvideo.events.store import partition_of
 
@@ -34,22 +34,22 @@ class StreamColumn:
     count: int = 0
 
 
-@dataclass(slots=True)
-class EventColumns:
-    """The events of a batch, one list a column; indexes count from 1 as SQL arrays do."""
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Events of one command that follow one another in one stream.
 
-    stream_ids: list[str] = field(default_factory=list)
-    stream_indexes: list[int] = field(default_factory=list)
-    stream_places: list[int] = field(default_factory=list)
-    partition_indexes: list[int] = field(default_factory=list)
-    partition_places: list[int] = field(default_factory=list)
-    event_ids: list[str] = field(default_factory=list)
-    types: list[str] = field(default_factory=list)
-    schema_versions: list[int] = field(default_factory=list)
-    payloads: list[bytes] = field(default_factory=list)
-    digests: list[bytes] = field(default_factory=list)
-    metadata: list[bytes] = field(default_factory=list)
-    fence_epochs: list[int] = field(default_factory=list)
+    The first stands at `place` among all events of the batch, is the `stream_place`-th of the
+    batch in its stream and the `partition_place`-th in its partition, all counted from 0. Indexes
+    count from 1, as SQL arrays do.
+    """
+
+    stream_index: int
+    partition_index: int
+    place: int
+    stream_place: int
+    partition_place: int
+    count: int
+    fence_epoch: int
 
 
 class Batch:
@@ -71,8 +71,9 @@ class Batch:
             self._add_streams(command, partition_count)
         self.partitions = sorted({stream.partition for stream in self.streams.values()})
         self.partition_counts = [0] * len(self.partitions)
-        self.events = EventColumns()
-        self._add_events()
+        self.runs: list[Run] = []
+        self.events: list[NewEvent] = []
+        self._add_runs()
         self._check(limits)
 
     def results(
@@ -83,29 +84,21 @@ class Batch:
         `offset_bases[i]` is the first offset in `partitions[i]`; `version_bases[i]` the version
         of the i-th stream before the batch.
         """
-        columns = self.events
-        positions = [
-            EventPosition(
-                self.partitions[partition - 1],
-                offset_bases[partition - 1] + place,
-                stream_id,
-                version_bases[stream - 1] + version,
-            )
-            for stream_id, stream, version, partition, place in zip(
-                columns.stream_ids,
-                columns.stream_indexes,
-                columns.stream_places,
-                columns.partition_indexes,
-                columns.partition_places,
-                strict=True,
-            )
-        ]
+        stream_ids = list(self.streams)
+        runs = iter(self.runs)
         results = []
-        start = 0
         for command in self.commands:
-            stop = start + sum(len(stream.events) for stream in command.streams)
-            results.append(AppendResult(tuple(positions[start:stop]), False, command.result))
-            start = stop
+            positions: list[EventPosition] = []
+            for run in islice(runs, len(command.streams)):
+                partition = self.partitions[run.partition_index - 1]
+                offset = offset_bases[run.partition_index - 1] + run.partition_place
+                stream_id = stream_ids[run.stream_index - 1]
+                version = version_bases[run.stream_index - 1] + run.stream_place + 1
+                positions.extend(
+                    EventPosition(partition, offset + i, stream_id, version + i)
+                    for i in range(run.count)
+                )
+            results.append(AppendResult(tuple(positions), False, command.result))
         return tuple(results)
 
     def _add_streams(self, command: AppendCommand, partition_count: int) -> None:
@@ -128,50 +121,44 @@ class Batch:
                 stream.expected_version = before
             stream.count += len(append.events)
 
-    def _add_events(self) -> None:
+    def _add_runs(self) -> None:
         stream_index = {stream_id: i for i, stream_id in enumerate(self.streams, start=1)}
         partition_index = {partition: i for i, partition in enumerate(self.partitions, start=1)}
         written = dict.fromkeys(self.streams, 0)
-        columns = self.events
         for command in self.commands:
             epoch = command.fence.epoch if command.fence else 0
             for append in command.streams:
-                stream_id = append.stream_id
+                stream_id, count = append.stream_id, len(append.events)
                 partition = partition_index[self.streams[stream_id].partition]
-                for event in append.events:
-                    written[stream_id] += 1
-                    columns.stream_ids.append(stream_id)
-                    columns.stream_indexes.append(stream_index[stream_id])
-                    columns.stream_places.append(written[stream_id])
-                    columns.partition_indexes.append(partition)
-                    columns.partition_places.append(self.partition_counts[partition - 1])
-                    columns.fence_epochs.append(epoch)
-                    self.partition_counts[partition - 1] += 1
-                    self._add_event(event)
-
-    def _add_event(self, event: NewEvent) -> None:
-        columns = self.events
-        columns.event_ids.append(event.event_id)
-        columns.types.append(event.type)
-        columns.schema_versions.append(event.schema_version)
-        columns.payloads.append(event.payload)
-        columns.digests.append(payload_digest(event.payload))
-        columns.metadata.append(event.metadata)
+                run = Run(
+                    stream_index=stream_index[stream_id],
+                    partition_index=partition,
+                    place=len(self.events),
+                    stream_place=written[stream_id],
+                    partition_place=self.partition_counts[partition - 1],
+                    count=count,
+                    fence_epoch=epoch,
+                )
+                self.runs.append(run)
+                self.events.extend(append.events)
+                written[stream_id] += count
+                self.partition_counts[partition - 1] += count
 
     def _check(self, limits: LogLimits) -> None:
-        columns = self.events
-        count = len(columns.event_ids)
+        count = len(self.events)
         if count > limits.events_per_append_max:
             raise InvalidField("events", count, f"at most {limits.events_per_append_max} an append")
-        if len(set(columns.event_ids)) != count or not all(columns.event_ids):
-            raise InvalidField("event_id", columns.event_ids, "present and unique")
-        sizes = [len(payload) for payload in columns.payloads]
-        if sizes and max(sizes) > limits.payload_bytes_max:
+        ids = {event.event_id for event in self.events}
+        if len(ids) != count or "" in ids:
+            raise InvalidField("event_id", sorted(ids), "present and unique")
+        longest = max((len(event.payload) for event in self.events), default=0)
+        if longest > limits.payload_bytes_max:
             raise InvalidField(
-                "payload", max(sizes), f"at most {limits.payload_bytes_max} bytes; else an artifact"
+                "payload", longest, f"at most {limits.payload_bytes_max} bytes; else an artifact"
             )
-        if sum(sizes) + sum(map(len, columns.metadata)) > limits.append_bytes_max:
-            raise InvalidField("append", sum(sizes), f"at most {limits.append_bytes_max} bytes")
+        total = sum(len(event.payload) + len(event.metadata) for event in self.events)
+        if total > limits.append_bytes_max:
+            raise InvalidField("append", total, f"at most {limits.append_bytes_max} bytes")
 
 
 def _distinct_keys(commands: Sequence[AppendCommand]) -> list[tuple[str, bytes]]:

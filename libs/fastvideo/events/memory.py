@@ -20,6 +20,7 @@ from fastvideo.events.records import (
     LogLimits,
     QuarantinedEvent,
     StoredEvent,
+    payload_digest,
 )
 
 LOG_EPOCH = 1
@@ -85,9 +86,9 @@ class MemoryEventStore:
                     subject=stream.stream_id,
                     attributes={"version": str(version)},
                 )
-        for event_id in batch.events.event_ids:
-            if event_id in self._positions:
-                raise AlreadyExists(f"event {event_id} is in the log", subject=event_id)
+        for event in batch.events:
+            if event.event_id in self._positions:
+                raise AlreadyExists(f"event {event.event_id} is in the log", subject=event.event_id)
 
     def _write(self, batch: Batch) -> tuple[AppendResult, ...]:
         now = self._clock.now()
@@ -95,20 +96,20 @@ class MemoryEventStore:
         version_bases = [len(self._streams.get(stream_id, ())) for stream_id in batch.streams]
         results = batch.results(offset_bases, version_bases)
         positions = [position for result in results for position in result.positions]
-        columns = batch.events
-        for i, position in enumerate(positions):
+        epochs = [run.fence_epoch for run in batch.runs for _ in range(run.count)]
+        for event, position, epoch in zip(batch.events, positions, epochs, strict=True):
             stored = StoredEvent(
                 partition=position.partition,
                 offset=position.offset,
                 stream_id=position.stream_id,
                 stream_version=position.stream_version,
-                event_id=columns.event_ids[i],
-                type=columns.types[i],
-                schema_version=columns.schema_versions[i],
-                payload=columns.payloads[i],
-                payload_sha256=columns.digests[i],
-                metadata=columns.metadata[i],
-                fence_epoch=columns.fence_epochs[i],
+                event_id=event.event_id,
+                type=event.type,
+                schema_version=event.schema_version,
+                payload=event.payload,
+                payload_sha256=payload_digest(event.payload),
+                metadata=event.metadata,
+                fence_epoch=epoch,
                 recorded_at=now,
                 log_epoch=LOG_EPOCH,
             )

@@ -5,7 +5,6 @@ compares and sets the streams, and inserts; it commits on its own. The partition
 held until then, which makes the order of offsets the order of commits.
 """
 
-import hashlib
 from collections.abc import Mapping, Sequence
 
 import asyncpg
@@ -20,6 +19,7 @@ from fastvideo.events.records import (
     EventPosition,
     LogLimits,
     StoredEvent,
+    payload_digest,
 )
 from fastvideo.events.store import partition_of
 
@@ -174,8 +174,7 @@ async def _check_schema(pool: PostgresPool) -> None:
 
 def _arguments(batch: Batch) -> tuple[object, ...]:
     """The parameters of `append_events`, in its order."""
-    streams = batch.streams.values()
-    columns = batch.events
+    streams, runs, events = batch.streams.values(), batch.runs, batch.events
     return (
         [lease for lease, _ in batch.fences],
         [epoch for _, epoch in batch.fences],
@@ -188,24 +187,25 @@ def _arguments(batch: Batch) -> tuple[object, ...]:
         list(batch.streams),
         [stream.expected_version for stream in streams],
         [stream.count for stream in streams],
-        columns.stream_ids,
-        columns.stream_indexes,
-        columns.stream_places,
-        columns.partition_indexes,
-        columns.partition_places,
-        columns.event_ids,
-        columns.types,
-        columns.schema_versions,
-        columns.payloads,
-        columns.digests,
-        columns.metadata,
-        columns.fence_epochs,
+        [run.stream_index for run in runs],
+        [run.partition_index for run in runs],
+        # An event's place in the columns counts from 1, versions from 1, offset bases from 1.
+        [run.stream_place - run.place for run in runs],
+        [run.partition_place - run.place - 1 for run in runs],
+        [run.fence_epoch for run in runs],
+        [index for index, run in enumerate(runs, start=1) for _ in range(run.count)],
+        [event.event_id for event in events],
+        [event.type for event in events],
+        [event.schema_version for event in events],
+        [event.payload for event in events],
+        [payload_digest(event.payload) for event in events],
+        [event.metadata for event in events],
     )
 
 
 def _stored(row: asyncpg.Record) -> StoredEvent:
     stored = StoredEvent(*row)
-    if hashlib.sha256(stored.payload).digest() != stored.payload_sha256:
+    if payload_digest(stored.payload) != stored.payload_sha256:
         raise CorruptLog(
             f"the payload of event {stored.event_id} does not have its digest",
             subject=stored.event_id,

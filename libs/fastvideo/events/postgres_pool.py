@@ -37,9 +37,8 @@ class PostgresPool:
     It connects when first used, and again after the server was away.
     """
 
-    def __init__(self, pool: "asyncpg.Pool[asyncpg.Record]", acquire_timeout_s: float) -> None:
+    def __init__(self, pool: "asyncpg.Pool[asyncpg.Record]") -> None:
         self._pool = pool
-        self._acquire_timeout_s = acquire_timeout_s
 
     @classmethod
     async def open(
@@ -48,7 +47,7 @@ class PostgresPool:
         *,
         connections_max: int = 8,
         call_timeout_s: float = 30.0,
-        acquire_timeout_s: float = 10.0,
+        connect_timeout_s: float = 10.0,
     ) -> "PostgresPool":
         """A pool for a `postgresql://` URL. Nothing is connected yet."""
         pool = asyncpg.create_pool(
@@ -56,7 +55,7 @@ class PostgresPool:
             min_size=0,
             max_size=connections_max,
             command_timeout=call_timeout_s,
-            timeout=acquire_timeout_s,
+            timeout=connect_timeout_s,
             reset=_keep_session,
             server_settings={
                 "role": APPLICATION_ROLE,
@@ -68,13 +67,15 @@ class PostgresPool:
             },
         )
         await pool
-        return cls(pool, acquire_timeout_s)
+        return cls(pool)
 
     @asynccontextmanager
     async def connection(self) -> AsyncIterator[Connection]:
         """A connection. Errors of the database inside come out as errors of the log."""
         try:
-            async with self._pool.acquire(timeout=self._acquire_timeout_s) as connection:
+            # No time-out of its own, which would cost a task an append: whoever has a
+            # connection is bound by the time-out of calls, and connecting by its own.
+            async with self._pool.acquire() as connection:
                 yield connection
         except asyncpg.DataError:
             raise

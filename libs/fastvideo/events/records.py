@@ -3,6 +3,7 @@
 import hashlib
 from dataclasses import dataclass
 from datetime import datetime
+from typing import NamedTuple
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +61,7 @@ class AppendCommand:
     inbox: InboxMark | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class EventPosition:
+class EventPosition(NamedTuple):
     """Where an event stands: in its partition and in its stream, both gapless from 1."""
 
     partition: int

@@ -88,6 +88,9 @@ TABLES = (
     """,
 )
 
+# Events come as columns, `e_`, each naming its run: events of one command that follow one another
+# in a stream. An event's offset and version are its place in the columns plus the run's shift.
+#
 # Locks are always taken in one order (leases, keys, marks, partitions ascending), and whoever
 # writes a stream holds its partition, so that writers cannot deadlock. The lease is locked until
 # commit: a new holder's epoch is only visible once no append of the old one can follow.
@@ -98,10 +101,10 @@ CREATE FUNCTION append_events(
     p_consumers text[], p_seen text[],
     p_partitions integer[], p_partition_counts bigint[],
     p_streams text[], p_expected bigint[], p_stream_counts bigint[],
-    e_stream_id text[], e_stream integer[], e_stream_place integer[],
-    e_partition integer[], e_partition_place integer[],
-    e_event_id text[], e_type text[], e_schema_version integer[],
-    e_payload bytea[], e_digest bytea[], e_metadata bytea[], e_fence_epoch bigint[],
+    r_stream integer[], r_partition integer[], r_version_shift bigint[], r_offset_shift bigint[],
+    r_fence_epoch bigint[],
+    e_run integer[], e_event_id text[], e_type text[], e_schema_version integer[],
+    e_payload bytea[], e_digest bytea[], e_metadata bytea[],
     OUT offset_bases bigint[], OUT version_bases bigint[]
 ) LANGUAGE plpgsql AS $body$
 DECLARE
@@ -166,15 +169,15 @@ BEGIN
     -- Read after the counters are held: time rises with the offset.
     recorded := clock_timestamp();
     INSERT INTO events
-        SELECT p_partitions[e.partition], offset_bases[e.partition] + e.partition_place,
-               e.stream_id, version_bases[e.stream] + e.stream_place,
+        SELECT p_partitions[r_partition[e.run]],
+               offset_bases[r_partition[e.run]] + r_offset_shift[e.run] + e.place,
+               p_streams[r_stream[e.run]],
+               version_bases[r_stream[e.run]] + r_version_shift[e.run] + e.place,
                e.event_id, e.type, e.schema_version, e.payload, e.digest, e.metadata,
-               e.fence_epoch, recorded
-        FROM unnest(e_stream_id, e_stream, e_stream_place, e_partition, e_partition_place,
-                    e_event_id, e_type, e_schema_version, e_payload, e_digest, e_metadata,
-                    e_fence_epoch)
-            AS e (stream_id, stream, stream_place, partition, partition_place,
-                  event_id, type, schema_version, payload, digest, metadata, fence_epoch);
+               r_fence_epoch[e.run], recorded
+        FROM unnest(e_run, e_event_id, e_type, e_schema_version, e_payload, e_digest, e_metadata)
+            WITH ORDINALITY
+            AS e (run, event_id, type, schema_version, payload, digest, metadata, place);
 END
 $body$
 """
