@@ -7,7 +7,7 @@ from typing import Final, Protocol
 from fastvideo.errors import CorruptLog, Unavailable
 from fastvideo.events.records import StoredEvent
 from fastvideo.events.store import EventLog
-from fastvideo.events.subscription import LogSubscription
+from fastvideo.events.subscription import LogSubscription, PollLimits
 from fastvideo.events.wakeups import Wakeups
 from fastvideo.telemetry.logging import get_logger
 
@@ -50,10 +50,17 @@ class Projector:
     Several processes may project into the same rows: each passes over what another took in.
     """
 
-    def __init__(self, log: EventLog, projection: Projection, wakeups: Wakeups | None) -> None:
+    def __init__(
+        self,
+        log: EventLog,
+        projection: Projection,
+        wakeups: Wakeups | None = None,
+        limits: PollLimits | None = None,
+    ) -> None:
         self._log = log
         self._projection = projection
         self._wakeups = wakeups
+        self._limits = limits
         self._positions: dict[int, int] = {}
         self._moved = asyncio.Condition()
 
@@ -88,7 +95,7 @@ class Projector:
         found = await self._projection.positions()
         cursors = {p: found.get(p, 0) for p in range(self._log.partition_count)}
         await self._move(cursors)
-        subscription = LogSubscription(self._log, cursors, self._wakeups)
+        subscription = LogSubscription(self._log, cursors, self._wakeups, self._limits)
         while True:
             batch = await subscription.next_batch()
             await self._projection.apply(batch)

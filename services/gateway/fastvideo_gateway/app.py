@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from typing import Final
 
 from fastvideo.api.artifacts.v1 import artifacts_pb2, artifacts_pb2_grpc
 from fastvideo.api.gateway.v1 import gateway_pb2, gateway_pb2_grpc
@@ -15,6 +16,7 @@ from fastvideo.events.appender import Appender
 from fastvideo.events.postgres import PostgresEventStore
 from fastvideo.events.projector import Projector
 from fastvideo.events.store import EventLog
+from fastvideo.events.subscription import PollLimits
 from fastvideo.events.wakeups import BusWakeups, LocalWakeups, Wakeups
 from fastvideo.rpc.channel import open_channel
 from fastvideo.rpc.server import Server, Service
@@ -31,6 +33,9 @@ from fastvideo_gateway.service import GatewayParts, GatewayService
 from fastvideo_gateway.stored_inputs import StoredInputs
 from fastvideo_gateway.submission import Appends, ChecksInputs, Submitter
 from fastvideo_gateway.watching import WatchHub
+
+# With hints from the other services an idle gateway need not look often.
+POLLING_BESIDE_HINTS: Final = PollLimits(interval_s_max=1.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,18 +60,19 @@ def assemble(
     inputs: ChecksInputs,
     *,
     wakeups: Wakeups | None = None,
+    polling: PollLimits | None = None,
     clock: Clock | None = None,
 ) -> Core:
     """The parts over any log and any index."""
     clock = clock or SystemClock()
-    projector = Projector(log, index, wakeups)
+    projector = Projector(log, index, wakeups, polling)
     lister = Lister(index, projector)
     parts = GatewayParts(
         log=log,
         submitter=Submitter(log, appender, catalog, inputs, clock),
         lister=lister,
         canceller=Canceller(log, appender, lister, clock),
-        watches=WatchHub(log, wakeups),
+        watches=WatchHub(log, wakeups, polling),
         models=ModelDirectory(catalog, index),
     )
     return Core(parts, projector)
@@ -100,7 +106,8 @@ async def running_gateway(config: Config) -> AsyncIterator[RunningGateway]:
         artifact_stub = artifacts_pb2_grpc.ArtifactServiceStub(artifacts)
         session_stub = sessions_pb2_grpc.SessionServiceStub(sessions)
         inputs = StoredInputs(artifact_stub)
-        core = assemble(log, appender, index, catalog, inputs, wakeups=wakeups)
+        polling = POLLING_BESIDE_HINTS if config.nats_url else None
+        core = assemble(log, appender, index, catalog, inputs, wakeups=wakeups, polling=polling)
         server = Server(
             config.listen,
             services(

@@ -15,7 +15,7 @@ from fastvideo.errors import CorruptLog, InvalidField, NotFound, Unavailable
 from fastvideo.events.catalog import TERMINAL
 from fastvideo.events.records import StoredEvent
 from fastvideo.events.store import EventLog
-from fastvideo.events.subscription import LogSubscription
+from fastvideo.events.subscription import LogSubscription, PollLimits
 from fastvideo.events.wakeups import Wakeups
 from fastvideo.requests.reading import read_events, read_request
 from fastvideo.requests.state import is_terminal, stream_of
@@ -65,12 +65,14 @@ class WatchHub:
         self,
         log: EventLog,
         wakeups: Wakeups | None,
+        limits: PollLimits | None = None,
         *,
         buffer_events_max: int = BUFFER_EVENTS_MAX,
         safety_read_s: float = SAFETY_READ_S,
     ) -> None:
         self._log = log
         self._wakeups = wakeups
+        self._limits = limits
         self._buffer_events_max = buffer_events_max
         self._safety_read_s = safety_read_s
         self._watchers: defaultdict[str, set[_Watcher]] = defaultdict(set)
@@ -85,7 +87,8 @@ class WatchHub:
 
         Raises CorruptLog when the log has a gap.
         """
-        subscription = LogSubscription(self._log, await self._heads(), self._wakeups)
+        heads = await self._heads()
+        subscription = LogSubscription(self._log, heads, self._wakeups, self._limits)
         while True:
             for stored in await subscription.next_batch():
                 for watcher in self._watchers.get(stored.stream_id, ()):

@@ -5,6 +5,7 @@ import secrets
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from typing import Final
 
 from fastvideo.api.sessions.v1 import sessions_pb2, sessions_pb2_grpc
 from fastvideo.bus import Bus
@@ -18,6 +19,7 @@ from fastvideo.events.consumer import ConsumerParts, run_consumer
 from fastvideo.events.postgres import PostgresEventStore
 from fastvideo.events.projector import Projector
 from fastvideo.events.store import EventStore
+from fastvideo.events.subscription import PollLimits
 from fastvideo.events.types import Event
 from fastvideo.events.wakeups import BusWakeups, LocalWakeups, Wakeups
 from fastvideo.rpc.server import Server, Service
@@ -30,7 +32,9 @@ from fastvideo_sessions.index import SessionIndex
 from fastvideo_sessions.index_postgres import PostgresIndex
 from fastvideo_sessions.service import SessionParts, SessionServicer
 
-CONSUMER = "sessions"
+CONSUMER: Final = "sessions"
+# With hints from the other services an idle service need not look often.
+POLLING_BESIDE_HINTS: Final = PollLimits(interval_s_max=1.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +63,7 @@ def assemble(
     config: Config,
     *,
     wakeups: Wakeups | None = None,
+    polling: PollLimits | None = None,
     clock: Clock | None = None,
 ) -> Core:
     """The parts over any log, bus and index."""
@@ -73,7 +78,7 @@ def assemble(
         inactivity_timeout_s=config.inactivity_timeout_s,
         prompt_memory_limit=config.prompt_memory_limit,
     )
-    parts = SessionParts(creator, book, index, Projector(store, index, wakeups))
+    parts = SessionParts(creator, book, index, Projector(store, index, wakeups, polling))
     consumer = ConsumerParts(
         name=CONSUMER,
         store=store,
@@ -108,7 +113,10 @@ async def running_sessions(config: Config) -> AsyncIterator[RunningSessions]:
         stack.push_async_callback(index.close)
         bus, wakeups = await _bus(config, stack)
         appender = await stack.enter_async_context(Appender(store, wakeups))
-        core = assemble(store, appender, bus, index, catalog, config, wakeups=wakeups)
+        polling = POLLING_BESIDE_HINTS if config.nats_url else None
+        core = assemble(
+            store, appender, bus, index, catalog, config, wakeups=wakeups, polling=polling
+        )
         # A process that was restarted does not take itself for the one that died.
         holder = f"{config.service_id}-{secrets.token_hex(4)}"
         task = asyncio.create_task(core.run(holder), name="sessions")

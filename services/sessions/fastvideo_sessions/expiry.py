@@ -13,7 +13,7 @@ from fastvideo_sessions.index import SessionIndex
 
 _LOG: Final = get_logger(__name__)
 
-CHECK_EVERY_S: Final = 1.0
+CHECK_EVERY_S: Final = 2.0
 SESSIONS_PER_CHECK_MAX: Final = 200
 
 
