@@ -83,17 +83,6 @@ async def test_a_seed_that_is_left_out_is_random_and_told(world: World) -> None:
     assert len(seeds) == 4
 
 
-@pytest.mark.row("REQ-01", "REQ-02")
-async def test_every_kind_of_request_that_needs_no_stored_input_is_accepted(world: World) -> None:
-    for kind in (
-        request_pb2.REQUEST_KIND_GENERATION,
-        request_pb2.REQUEST_KIND_ENCODING,
-        request_pb2.REQUEST_KIND_TRAINING_SAMPLE,
-    ):
-        response = await world.stub.SubmitRequest(submit_message(kind=kind))
-        assert response.state.spec.kind == kind
-
-
 def sampled(**fields: Any) -> gateway_pb2.SubmitRequestRequest:
     return submit_message(sampling=request_pb2.SamplingOverrides(**fields))
 

@@ -6,8 +6,15 @@ import grpc
 import pytest
 
 from fastvideo.api.gateway.v1 import gateway_pb2
-from fastvideo.artifacts.events import ArtifactCreated
-from fastvideo.artifacts.types import ArtifactKind, ArtifactRecord, Producer
+from fastvideo.artifacts.events import (
+    ArtifactCompleted,
+    ArtifactCreated,
+    ByteRange,
+    MediaChunkAdded,
+    MediaCompleted,
+    MediaInitialized,
+)
+from fastvideo.artifacts.types import ArtifactKind, ArtifactRecord, MediaInfo, Producer
 from fastvideo.clock import SystemClock
 from fastvideo.events.types import EventPayload
 from fastvideo.requests.events import (
@@ -34,6 +41,17 @@ def video() -> ArtifactRecord:
         kind=ArtifactKind.VIDEO,
         producer=Producer(),
         created_at=SystemClock().now(),
+    )
+
+
+def chunk(index: int, *, final: bool) -> MediaChunkAdded:
+    return MediaChunkAdded(
+        artifact_id="art_1",
+        stream_id="main",
+        index=index,
+        source=ByteRange(start=10 * index, stop=10 * index + 10),
+        codec="h264",
+        final=final,
     )
 
 
@@ -66,6 +84,13 @@ async def test_a_live_watch_gets_every_event_in_order_and_ends_with_the_terminal
         RequestStarted(attempt=1),
         progress(1),
         ArtifactCreated(record=video()),
+        MediaInitialized(
+            artifact_id="art_1", stream_id="main", media=MediaInfo(container="mp4", codec="h264")
+        ),
+        chunk(0, final=False),
+        chunk(1, final=True),
+        MediaCompleted(artifact_id="art_1", stream_id="main", chunks=2, size_bytes=20),
+        ArtifactCompleted(record=video()),
         DONE,
     ]
     stream = aiter(call)
@@ -81,12 +106,18 @@ async def test_a_live_watch_gets_every_event_in_order_and_ends_with_the_terminal
         "request.started",
         "request.progress",
         "artifact.created",
+        "media.init",
+        "media.chunk",
+        "media.chunk",
+        "media.complete",
+        "artifact.completed",
         "request.completed",
     ]
-    # Each is distinguishable by its type, as the oneof says it.
+    # Each is distinguishable by its type, as the oneof says it; a preview by its flag.
     assert events[3].WhichOneof("payload") == "request_progressed"
     assert events[3].request_progressed.step == 1
-    assert [event.stream_version for event in events] == [1, 2, 3, 4, 5, 6]
+    assert [event.media_chunk_added.final for event in events[6:8]] == [False, True]
+    assert [event.stream_version for event in events] == list(range(1, 12))
 
 
 @pytest.mark.row("REQ-07")
