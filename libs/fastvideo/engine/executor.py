@@ -10,7 +10,7 @@ import torch
 from fastvideo.cache.features import TextFeatureCache
 from fastvideo.clock import Clock
 from fastvideo.engine.failures import error_detail
-from fastvideo.engine.footprint import resident_bytes
+from fastvideo.engine.footprint import resident_bytes, storages
 from fastvideo.engine.live import Claim, LiveLoop, LoopTable
 from fastvideo.engine.plans import check_batch, check_command, check_plan
 from fastvideo.engine.residents import Residents
@@ -217,7 +217,7 @@ class Executor:
             session_id=command.request.session_id,
             state=state,
             plan_context=context,
-            inputs=inputs,
+            given=storages(inputs),
         )
         self._count_state(loop, state)
         try:
@@ -353,7 +353,7 @@ class Executor:
         self._pools.resize(MemoryTag.CACHES, "text_features", self.features.size_bytes)
 
     def _count_state(self, loop: LiveLoop, state: Any) -> None:
-        size = resident_bytes(state, excluding=loop.inputs)
+        size = resident_bytes(state, excluding=loop.given)
         self._pools.resize(MemoryTag.ACTIVATIONS, loop.owner, size)
 
     def _on_freed(self, loop: LiveLoop) -> None:

@@ -4,8 +4,9 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
+from fastvideo.engine.footprint import Storages
 from fastvideo.errors import (
     AlreadyExists,
     Cancelled,
@@ -34,8 +35,8 @@ class LiveLoop:
     session_id: str
     state: StateBase
     plan_context: PlanContext
-    # What the loop was given; its bytes belong to the values, not to the state.
-    inputs: Any = None
+    # Storages of what the loop was given; they belong to the values, not to the state.
+    given: Storages = field(default_factory=dict)
     units: dict[str, WorkUnit] = field(default_factory=dict)
     busy: bool = False
     released: bool = False

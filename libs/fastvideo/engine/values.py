@@ -4,7 +4,7 @@ import threading
 from collections.abc import Mapping
 from typing import Any
 
-from fastvideo.engine.footprint import resident_bytes
+from fastvideo.engine.footprint import resident_bytes, storages
 from fastvideo.errors import FailedPrecondition, ResourceExhausted
 from fastvideo.memory.pools import MemoryPools, MemoryTag
 
@@ -36,7 +36,7 @@ class ValueStore:
                 )
             # Two names for one tensor hold it once.
             others = {key: kept for key, kept in values.items() if key != name}
-            size = resident_bytes(value, excluding=others)
+            size = resident_bytes(value, excluding=storages(others))
             self._pools.resize(MemoryTag.ACTIVATIONS, _owner(scope, name), size)
             values[name] = value
 
