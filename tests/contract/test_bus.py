@@ -4,7 +4,7 @@ import asyncio
 import secrets
 import time
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 
@@ -170,3 +170,16 @@ async def test_a_hint_reaches_whoever_listens(world: World) -> None:
 )
 def test_patterns(pattern: str, subject: str, expected: bool) -> None:
     assert subject_matches(pattern, subject) is expected
+
+
+async def test_the_bounds_of_a_nats_stream_follow_the_configuration(nats_url: str) -> None:
+    root = f"test{secrets.token_hex(4)}"
+    config = NatsBusConfig(nats_url, stream=root.upper(), subjects=f"{root}.>")
+    incarnations = []
+    for bytes_max in (1 << 20, 1 << 21, 1 << 21):
+        bus = NatsBus.open(replace(config, bytes_max=bytes_max))
+        await bus.wait_connected(10.0)
+        incarnations.append(await bus.incarnation())
+        await bus.publish(BusMessage(f"{root}.0.Thing", b"", str(bytes_max)))
+        await bus.close()
+    assert len(set(incarnations)) == 1

@@ -196,12 +196,16 @@ class NatsBus:
             num_replicas=self._config.replicas,
         )
         try:
-            return await self.call(lambda: self._js.stream_info(self._config.stream))
+            found = await self.call(lambda: self._js.stream_info(self._config.stream))
         except Unavailable as error:
             if not isinstance(error.__cause__, nats.js.errors.NotFoundError):
                 raise
-        _log.info("bus stream made", stream=self._config.stream)
-        return await self.call(lambda: self._js.add_stream(config))
+            _log.info("bus stream made", stream=self._config.stream)
+            return await self.call(lambda: self._js.add_stream(config))
+        bounds = (found.config.max_bytes, found.config.max_age, found.config.duplicate_window)
+        if bounds != (config.max_bytes, config.max_age, config.duplicate_window):
+            return await self.call(lambda: self._js.update_stream(config))
+        return found
 
     async def call(self, call: Callable[[], Awaitable[T]]) -> T:
         """Make a call to NATS; its errors come out as Unavailable, at once while it is away."""

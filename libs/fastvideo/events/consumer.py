@@ -6,8 +6,10 @@ of an event and the note that it was handled are one transaction.
 """
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from typing import Generic, TypeVar
 
 import structlog
@@ -49,6 +51,9 @@ class ConsumerLimits:
     ack_wait_s: float = 30.0
     events_per_read_max: int = 500
     lease_ttl_s: float = 5.0
+    # Inbox marks older than this are dropped, this often; behind the checkpoint none is needed.
+    inbox_keep_s: float = 3600.0
+    inbox_prune_s: float = 600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +117,7 @@ class ConsumerTerm(Generic[E]):
         self._saved: dict[int, int] = {}
         self._log_epoch = 0
         self._without_bus = False
+        self._pruned_at_s = -math.inf
         # An earlier term may have handled events up to here without saving its place.
         self._doubtful: dict[int, int] = {}
 
@@ -132,6 +138,7 @@ class ConsumerTerm(Generic[E]):
             if not deliveries:
                 await self._catch_up_with_heads()
             await self._save()
+            await self._prune()
 
     @property
     def _checkpoint(self) -> str:
@@ -275,3 +282,13 @@ class ConsumerTerm(Generic[E]):
                     self._checkpoint, partition, cursor, self._lease.fence
                 )
                 self._saved[partition] = cursor
+
+    async def _prune(self) -> None:
+        """Drop old inbox marks, once no event is left that an earlier term may have handled."""
+        limits, clock = self._parts.limits, self._parts.clock
+        recent = clock.monotonic_s() < self._pruned_at_s + limits.inbox_prune_s
+        if recent or any(self._saved[p] < last for p, last in self._doubtful.items()):
+            return
+        self._pruned_at_s = clock.monotonic_s()
+        before = clock.now() - timedelta(seconds=limits.inbox_keep_s)
+        await self._store.forget_inbox(self._parts.name, before)

@@ -141,6 +141,28 @@ async def test_a_consumer_killed_between_effect_and_place_does_not_repeat_the_ef
     assert all(effects.calls[stream] == 1 for stream in done if stream.startswith("in-"))
 
 
+async def test_old_inbox_marks_are_dropped_once_they_are_behind_the_checkpoint(
+    world: World,
+) -> None:
+    effects = Effects()
+    limits = replace(CONSUMER_LIMITS, inbox_keep_s=-60.0, inbox_prune_s=0.0)
+    parts = replace(world.consumer_parts(effects), limits=limits)
+    async with running(run_relay(world.relay_parts(), "r")), running(run_consumer(parts, "c")):
+        await world.append_inputs(5)
+        await eventually(lambda: all_echoed(world.store, 5))
+        (event,) = await world.store.read_stream("in-0")
+
+        async def forgotten() -> bool:
+            return not await world.store.inbox_seen("echo", event.event_id)
+
+        await eventually(forgotten)
+    # Later terms know from the checkpoint alone.
+    async with running(run_consumer(parts, "d")):
+        await world.append_inputs(1, first=5)
+        await eventually(lambda: all_echoed(world.store, 6))
+    assert all(count == 1 for stream, count in effects.calls.items() if stream.startswith("in-"))
+
+
 async def test_a_poisonous_event_is_put_aside_and_the_next_is_handled(world: World) -> None:
     effects = Effects(poisonous=frozenset({"in-1"}))
     async with (

@@ -11,6 +11,8 @@ import fastvideo.events.migrations as migrations
 from fastvideo.errors import FailedPrecondition
 from fastvideo.events.migrate import schema_differences, upgrade
 from fastvideo.events.postgres import SCHEMA_REVISION, PostgresEventStore
+from tests.contract.event_store_cases import command
+from tests.plugins.servers import PostgresServer
 
 
 async def test_an_empty_database_is_brought_to_the_described_schema(
@@ -28,6 +30,22 @@ async def test_upgrading_again_and_together_changes_nothing(empty_postgres_dsn: 
     await upgrade(empty_postgres_dsn, 2)
     with pytest.raises(FailedPrecondition, match="2 partitions, not 3"):
         await upgrade(empty_postgres_dsn, 3)
+
+
+async def test_an_owner_who_is_no_superuser_migrates_and_appends(
+    own_postgres: PostgresServer,
+) -> None:
+    await asyncio.to_thread(own_postgres.start)
+    superuser = await asyncpg.connect(own_postgres.dsn())
+    await superuser.execute("CREATE ROLE owner LOGIN CREATEROLE")
+    await superuser.execute("CREATE DATABASE log OWNER owner")
+    await superuser.close()
+    dsn = own_postgres.dsn("log").replace("postgres@", "owner@")
+    await upgrade(dsn)
+    store = await PostgresEventStore.open(dsn)
+    await store.append(command("s"))
+    assert await store.head(0) == 1
+    await store.close()
 
 
 async def test_a_store_refuses_a_database_that_is_not_migrated(empty_postgres_dsn: str) -> None:

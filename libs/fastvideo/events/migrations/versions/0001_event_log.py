@@ -208,6 +208,14 @@ APPLICATION_ROLE = (
     EXCEPTION WHEN duplicate_object OR unique_violation THEN NULL;
     END $body$
     """,
+    # Whoever migrates may act as the application, also when no superuser.
+    """
+    DO $body$ BEGIN
+        IF NOT pg_has_role(current_user, 'fastvideo_app', 'SET') THEN
+            GRANT fastvideo_app TO CURRENT_USER;
+        END IF;
+    END $body$
+    """,
     "GRANT SELECT, INSERT ON events, commands, quarantine TO fastvideo_app",
     "GRANT SELECT, INSERT, UPDATE ON streams, partitions, leases, checkpoints TO fastvideo_app",
     "GRANT SELECT, INSERT, DELETE ON inbox TO fastvideo_app",
