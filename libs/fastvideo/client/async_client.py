@@ -18,7 +18,7 @@ from fastvideo.api.sessions.v1 import sessions_pb2, sessions_pb2_grpc
 from fastvideo.artifacts.types import ArtifactRecord
 from fastvideo.client.calls import CallPolicy, call
 from fastvideo.client.downloads import Download, save
-from fastvideo.client.submission import submit_message
+from fastvideo.client.submission import named_as_given, submit_message
 from fastvideo.client.types import ModelSummary, Page
 from fastvideo.client.watch import ENDED, watch
 from fastvideo.errors import Cancelled, FastVideoError
@@ -100,7 +100,8 @@ class AsyncClient:
             deadline=deadline,
             idempotency_key=idempotency_key or uuid.uuid4().hex,
         )
-        return _state((await self._call(self._gateway.SubmitRequest, request)).state)
+        with named_as_given():
+            return _state((await self._call(self._gateway.SubmitRequest, request)).state)
 
     async def get(self, request_id: str) -> RequestState:
         """Where a request stands."""

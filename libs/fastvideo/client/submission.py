@@ -1,13 +1,21 @@
 """A submit as a message; what the wire cannot carry is refused before it is sent."""
 
 import dataclasses
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from datetime import datetime
-from typing import Any
+from types import MappingProxyType
+from typing import Any, Final
 
 from fastvideo.api.common.v1 import request_pb2
 from fastvideo.api.gateway.v1 import gateway_pb2
 from fastvideo.errors import InvalidField
 from fastvideo.requests.types import OutputSpec, SamplingOverrides
+
+# Where `submit_message` puts the texts.
+_ARGUMENTS: Final[Mapping[str, str]] = MappingProxyType(
+    {"inputs[0].text.text": "prompt", "inputs[1].text.text": "negative_prompt"}
+)
 
 
 def submit_message(
@@ -44,6 +52,20 @@ def submit_message(
     if deadline is not None:
         request.deadline.FromDatetime(deadline)
     return request
+
+
+@contextmanager
+def named_as_given() -> Iterator[None]:
+    """Let a refusal name a text by the argument that gave it, not by its place on the wire."""
+    try:
+        yield
+    except InvalidField as error:
+        for path, argument in _ARGUMENTS.items():
+            if error.subject == path:
+                error.message = error.message.replace(path, argument)
+                error.args = (error.message,)
+                error.subject = error.field = argument
+        raise
 
 
 def _text_part(role: str, text: str) -> request_pb2.InputPart:

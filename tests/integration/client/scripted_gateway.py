@@ -51,6 +51,8 @@ class Script:
     # How many unary calls fail before one succeeds.
     unavailable: int = 0
     skip_sequence: int = 0
+    # The field that every submit is refused for.
+    refused: str = ""
     artifact: bytes = b""
     record: ArtifactRecord | None = None
     # Each download stops after so many bytes; 0: no cut.
@@ -75,6 +77,8 @@ class ScriptedGateway(gateway_pb2_grpc.GatewayServiceServicer):
         self._maybe_fail()
         if request.sampling.steps == 0 and request.sampling.HasField("steps"):
             raise InvalidField("sampling.steps", 0, "1 to 1000")
+        if self._script.refused:
+            raise InvalidField(self._script.refused, "x", "less")
         return gateway_pb2.SubmitRequestResponse(state=self._state())
 
     async def GetRequest(  # noqa: N802

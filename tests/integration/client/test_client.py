@@ -116,6 +116,13 @@ async def test_refusals_arrive_typed_and_are_not_repeated() -> None:
     assert len(script.idempotency_keys) == 1
 
 
+async def test_a_refused_text_is_named_as_it_was_given() -> None:
+    async with client_of(Script(refused="inputs[1].text.text")) as client:
+        with pytest.raises(InvalidField, match="negative_prompt is 'x'; allowed: less") as refused:
+            await client.submit("a red three", negative_prompt="x")
+    assert refused.value.field == "negative_prompt"
+
+
 async def test_wait_ends_with_the_request() -> None:
     seen: list[str] = []
     async with client_of(Script()) as client:
