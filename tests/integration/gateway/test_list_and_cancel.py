@@ -1,4 +1,4 @@
-"""List, get, cancel, models and health over gRPC, HTTP and `buf curl`."""
+"""List, get, cancel and models over gRPC and `buf curl`."""
 
 import asyncio
 import json
@@ -210,29 +210,6 @@ async def test_artifacts_are_not_put_through_the_gateway(world: World) -> None:
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await stub.StatArtifact(artifacts_pb2.StatArtifactRequest(artifact_id="a"))
         assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
-
-
-async def http_get(address: str, path: str) -> tuple[int, dict[str, object]]:
-    host, _, port = address.rpartition(":")
-    reader, writer = await asyncio.open_connection(host, int(port))
-    writer.write(f"GET {path} HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
-    data = await reader.read()
-    writer.close()
-    head, _, body = data.partition(b"\r\n\r\n")
-    return int(head.split()[1]), json.loads(body)
-
-
-async def test_health_over_http(world: World) -> None:
-    address = world.gateway.http_address
-    assert (await http_get(address, "/health/live"))[0] == 200
-    assert (await http_get(address, "/nothing"))[0] == 404
-
-    async def ready() -> bool:
-        return (await http_get(address, "/health/ready"))[0] == 200
-
-    await eventually(ready)
-    _, record = await http_get(address, "/health/ready")
-    assert record["models"] == {MODEL: False, "wan2.1-t2v-1.3b": False}
 
 
 async def buf(*arguments: str) -> str:
