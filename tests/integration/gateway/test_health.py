@@ -76,6 +76,7 @@ async def grpc_health(address: str) -> int:
         return int(answer.status)
 
 
+@pytest.mark.slow
 async def test_a_gateway_outlives_its_database(own_postgres: PostgresServer) -> None:
     await asyncio.to_thread(own_postgres.start)
     await upgrade(own_postgres.dsn())
