@@ -143,13 +143,12 @@ def _check_text(path: str, part: TextPart, longest: int) -> None:
         raise InvalidField(
             path,
             f"{len(text)} characters",
-            f"at most {longest} characters",
+            f"a {part.role} of at most {longest} characters",
             reason="PROMPT_TOO_LONG",
         )
     if part.role == PROMPT and not text.strip():
-        raise InvalidField(
-            path, text, f"1 to {longest} characters, not white space alone", reason="PROMPT_EMPTY"
-        )
+        allowed = f"a prompt of 1 to {longest} characters, not white space alone"
+        raise InvalidField(path, text, allowed, reason="PROMPT_EMPTY")
     bad = next((c for c in text if c == "\0" or "\ud800" <= c <= "\udfff"), None)
     if bad is not None:
         raise InvalidField(
