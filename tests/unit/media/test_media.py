@@ -89,3 +89,21 @@ def test_tensors_come_back_with_their_bits() -> None:
     assert torch.equal(back["latents"], latents.transpose(3, 4))
     with pytest.raises(InvalidField, match="payload"):
         decode_tensors(b"junk")
+
+
+def test_the_same_frames_give_the_same_bytes_whatever_the_memory_held() -> None:
+    frames = _moving_blob()
+    rng = np.random.default_rng(7)
+    encoded = set()
+    for _ in range(40):
+        # What an encoder reads without having written it differs from now on.
+        rubbish = [np.full(size, rng.integers(256), np.uint8) for size in rng.integers(1, 8000, 50)]
+        del rubbish
+        encoded.add(encode_mp4(frames, 8))
+    assert len(encoded) == 1
+
+
+def _moving_blob() -> Frames:
+    y, x = np.mgrid[0:48, 0:48]
+    blobs = [np.exp(-((x - 12 - 2 * t) ** 2 + (y - 24) ** 2) / 60) for t in range(9)]
+    return (np.stack(blobs)[..., None] * np.array([255, 25, 12])).astype(np.uint8)
