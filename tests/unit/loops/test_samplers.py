@@ -4,6 +4,7 @@ import pytest
 import torch
 from diffusers import UniPCMultistepScheduler
 
+from fastvideo.errors import FailedPrecondition
 from fastvideo.loops.samplers import UniPC
 from fastvideo.loops.suite import fingerprint
 
@@ -20,12 +21,13 @@ def noise(generator: torch.Generator) -> torch.Tensor:
     return torch.randn(SHAPE, generator=generator)
 
 
-@pytest.mark.parametrize("steps", [1, 2, 3, 7, 20])
+@pytest.mark.parametrize("steps", [1, 2, 3, 7, 20, 50, 1000])
 @pytest.mark.parametrize("flow_shift", [1.0, 3.0, 5.5])
 def test_unipc_steps_equal_the_upstream_scheduler(steps: int, flow_shift: float) -> None:
     sampler = UniPC(scheduler())
     upstream = UniPCMultistepScheduler.from_config(scheduler().config, flow_shift=flow_shift)
     upstream.set_timesteps(steps)
+    upstream.set_begin_index(0)
     generator = torch.Generator().manual_seed(steps)
     schedule, state = sampler.schedule(steps, flow_shift), sampler.start()
     assert torch.equal(schedule.timesteps, upstream.timesteps)
@@ -91,10 +93,19 @@ def test_the_sampler_has_one_definition_in_the_tree() -> None:
         "libs/fastvideo/models/wan/components.py",
         "libs/fastvideo/models/wan/parity.py",
     }
-    steps = {
+    solvers = {
         path.relative_to(root).as_posix()
         for folder in ("libs", "services")
         for path in (root / folder).rglob("*.py")
-        if "_step_index = " in path.read_text(encoding="utf-8")
+        if "expm1" in path.read_text(encoding="utf-8")
     }
-    assert steps == {"libs/fastvideo/loops/samplers.py"}
+    assert solvers == {"libs/fastvideo/loops/samplers.py"}
+
+
+@pytest.mark.parametrize(
+    "changes", [{"solver_order": 3}, {"solver_type": "bh1"}, {"prediction_type": "epsilon"}]
+)
+def test_a_scheduler_of_another_kind_is_refused_by_name(changes: dict[str, object]) -> None:
+    other = UniPCMultistepScheduler.from_config(scheduler().config, **changes)
+    with pytest.raises(FailedPrecondition, match=next(iter(changes))):
+        UniPC(other)

@@ -37,10 +37,13 @@ class PerSampleConv(nn.Module):
         return torch.cat([self.inner(sample) for sample in torch.split(samples, 1)])
 
 
-class PerSampleConditions(nn.Module):
-    """Time and text embeddings, one sample a call: a matrix of few rows takes other kernels."""
+class PerTimestepConditions(nn.Module):
+    """Time and text embeddings, one timestep a call: a matrix of few rows takes other kernels.
 
-    def __init__(self, inner: nn.Module) -> None:
+    Rows at one timestep, such as the branches of a step, share its embedding.
+    """
+
+    def __init__(self, inner: Any) -> None:
         super().__init__()
         self.inner = inner
 
@@ -54,14 +57,16 @@ class PerSampleConditions(nn.Module):
         """As `WanTimeTextImageEmbedding`, for text alone: timestep [B], text [B, L, D]."""
         if encoder_hidden_states_image is not None or timestep_seq_len is not None:
             raise NotImplementedError("text-to-video has neither images nor a timestep a token")
-        parts = [
-            self.inner(time, text, None)
-            for time, text in zip(
-                torch.split(timestep, 1), torch.split(encoder_hidden_states, 1), strict=True
-            )
-        ]
-        time_embeddings, projections, texts, _ = zip(*parts, strict=True)
-        return torch.cat(time_embeddings), torch.cat(projections), torch.cat(texts), None
+        places: dict[int, int] = {}
+        rows = [places.setdefault(time, len(places)) for time in timestep.tolist()]
+        embeddings, projections = zip(*(self._time(time, timestep) for time in places), strict=True)
+        text = self.inner.text_embedder(encoder_hidden_states)
+        return torch.cat(embeddings)[rows], torch.cat(projections)[rows], text, None
+
+    def _time(self, time: int, like: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        frequencies = self.inner.timesteps_proj(like.new_full((1,), time))
+        embedding = self.inner.time_embedder(frequencies)
+        return embedding, self.inner.time_proj(self.inner.act_fn(embedding))
 
 
 class Transformer(nn.Module):
@@ -70,7 +75,7 @@ class Transformer(nn.Module):
     def __init__(self, spec: ComponentSpec, module: WanTransformer3DModel) -> None:
         super().__init__()
         module.patch_embedding = PerSampleConv(module.patch_embedding)
-        module.condition_embedder = PerSampleConditions(module.condition_embedder)
+        module.condition_embedder = PerTimestepConditions(module.condition_embedder)
         self.module = module
         self._spec = spec
         self._sizes = config_sizes(spec)

@@ -281,6 +281,7 @@ def _scheduler(model: StandaloneModel, reference: Any, prompt: str) -> float:
         reference.scheduler.config, flow_shift=sampling.flow_shift
     )
     upstream.set_timesteps(10)
+    upstream.set_begin_index(0)
     ours = theirs = torch.randn(shape, generator=generator)
     worst = 0.0
     for timestep in upstream.timesteps:
