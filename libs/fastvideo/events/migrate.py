@@ -1,6 +1,5 @@
 """Bring a database to the schema that this program's event store needs."""
 
-import asyncio
 from pathlib import Path
 
 import asyncpg
@@ -47,11 +46,6 @@ async def schema_differences(dsn: str) -> list[object]:
             return await connection.run_sync(_compare)
     finally:
         await engine.dispose()
-
-
-def upgrade_now(dsn: str, partition_count: int = 1) -> None:
-    """`upgrade` for callers without an event loop."""
-    asyncio.run(upgrade(dsn, partition_count))
 
 
 def _engine(dsn: str) -> AsyncEngine:
