@@ -1,5 +1,6 @@
 """Named tensors as safetensors bytes, for artifacts and for transfers."""
 
+import json
 from collections.abc import Mapping
 
 import torch
@@ -12,9 +13,14 @@ from fastvideo.errors import InvalidField
 def encode_tensors(
     tensors: Mapping[str, torch.Tensor], metadata: Mapping[str, str] | None = None
 ) -> bytes:
-    """The tensors in safetensors form, on the CPU and contiguous, with text metadata."""
+    """The tensors in safetensors form, on the CPU and contiguous.
+
+    Metadata is one JSON object under the key "fastvideo": the library writes several keys in
+    an order of chance, and the same tensors must give the same bytes.
+    """
     plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    return save(plain, dict(metadata) if metadata else None)
+    about = {"fastvideo": json.dumps(dict(metadata), sort_keys=True)} if metadata else None
+    return save(plain, about)
 
 
 def decode_tensors(data: bytes) -> dict[str, torch.Tensor]:

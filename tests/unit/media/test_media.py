@@ -107,3 +107,9 @@ def _moving_blob() -> Frames:
     y, x = np.mgrid[0:48, 0:48]
     blobs = [np.exp(-((x - 12 - 2 * t) ** 2 + (y - 24) ** 2) / 60) for t in range(9)]
     return (np.stack(blobs)[..., None] * np.array([255, 25, 12])).astype(np.uint8)
+
+
+def test_the_same_tensors_and_metadata_give_the_same_bytes() -> None:
+    tensors = {name: torch.zeros(2) for name in "edcba"}
+    about = {name: name for name in "zyxwv"}
+    assert len({encode_tensors(tensors, about) for _ in range(20)}) == 1
