@@ -106,7 +106,8 @@ def test_the_same_frames_give_the_same_bytes_whatever_the_memory_held() -> None:
 def _moving_blob() -> Frames:
     y, x = np.mgrid[0:48, 0:48]
     blobs = [np.exp(-((x - 12 - 2 * t) ** 2 + (y - 24) ** 2) / 60) for t in range(9)]
-    return (np.stack(blobs)[..., None] * np.array([255, 25, 12])).astype(np.uint8)
+    frames: Frames = (np.stack(blobs)[..., None] * np.array([255, 25, 12])).astype(np.uint8)
+    return frames
 
 
 def test_the_same_tensors_and_metadata_give_the_same_bytes() -> None:
