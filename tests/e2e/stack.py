@@ -106,9 +106,9 @@ class Stack:
 
     @property
     def gateway(self) -> str:
-        """The gateway's address."""
-        address: str = self.status()["gateway"]
-        return address
+        """The gateway's address, which stays the same over restarts."""
+        port = json.loads(DataFolder(self.data).ports.read_text())["gateway"]
+        return f"127.0.0.1:{port}"
 
     @property
     def postgres_dsn(self) -> str:

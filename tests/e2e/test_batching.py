@@ -1,9 +1,11 @@
 """Requests at different steps share forwards, and none of them can tell."""
 
-from concurrent.futures import ThreadPoolExecutor
+import asyncio
 
 import pytest
 
+from fastvideo.client import AsyncClient
+from fastvideo.requests.types import SamplingOverrides
 from fastvideo.scheduling.events import BatchExecuted
 from fastvideo.scheduling.work import UnitKind
 from tests.e2e.stack import Stack
@@ -22,14 +24,17 @@ ASKED = [
 
 @pytest.mark.row("REQ-04", "SCH-03")
 async def test_eight_at_once_give_the_bits_of_eight_alone(stack: Stack) -> None:
-    def digest(asked: tuple[str, int, int]) -> tuple[str, str]:
-        prompt, steps, seed = asked
-        record = stack.generate(prompt, "--steps", str(steps), "--seed", str(seed))
-        return record["id"], record["latents_digest"]
+    async with AsyncClient(stack.gateway) as client:
 
-    alone = [digest(asked)[1] for asked in ASKED]
-    with ThreadPoolExecutor(len(ASKED)) as threads:
-        together = list(threads.map(digest, ASKED))
+        async def digest(asked: tuple[str, int, int]) -> tuple[str, str]:
+            prompt, steps, seed = asked
+            state = await client.generate(
+                prompt, sampling=SamplingOverrides(steps=steps, seed=seed)
+            )
+            return state.spec.request_id, state.latents_digest
+
+        alone = [(await digest(asked))[1] for asked in ASKED]
+        together = await asyncio.gather(*map(digest, ASKED))
     assert [found for _, found in together] == alone
 
     ids = {request_id for request_id, _ in together}

@@ -1,5 +1,6 @@
 """Cancelling: compute stops at the next step, and the request ends as cancelled, once."""
 
+import asyncio
 import json
 import signal
 import subprocess
@@ -7,9 +8,11 @@ from typing import Any
 
 import pytest
 
+from fastvideo.client import AsyncClient
+from fastvideo.requests.types import RequestStatus
 from fastvideo.scheduling.events import BatchExecuted
 from fastvideo.scheduling.work import UnitKind
-from tests.e2e.stack import Stack, poll
+from tests.e2e.stack import Stack
 
 PROMPT = "a blue eight moving down"
 TERMINAL = {"request.completed", "request.failed", "request.cancelled"}
@@ -21,17 +24,15 @@ def start_long(stack: Stack) -> "subprocess.Popen[str]":
     return stack.start("generate", PROMPT, "--steps", str(STEPS), "--json")
 
 
-def running_id(stack: Stack, known: set[str]) -> str:
-    """The id of the request that a test has just begun, once it denoises."""
-
-    def ask() -> str | None:
-        for record in stack.run("request", "list", "--status", "running", "--json").json:
-            if record["id"] not in known and record["steps"] == STEPS:
-                found: str = record["id"]
-                return found
-        return None
-
-    return poll("the start of the request", ask)
+async def running_id(stack: Stack) -> str:
+    """The id of the request that a test has just begun, once it runs."""
+    async with AsyncClient(stack.gateway) as client, asyncio.timeout(60):
+        while True:
+            page = await client.list(status=RequestStatus.RUNNING, page_size=10)
+            for state in page.items:
+                if state.spec.sampling.steps == STEPS and state.progress > 0:
+                    return state.spec.request_id
+            await asyncio.sleep(0.02)
 
 
 async def steps_after_cancel(stack: Stack, events: list[Any], request_id: str) -> int:
@@ -67,7 +68,7 @@ async def check_cancelled(stack: Stack, request_id: str) -> None:
 async def test_a_cancel_in_the_middle_stops_within_a_step(stack: Stack) -> None:
     generating = start_long(stack)
     try:
-        request_id = running_id(stack, set())
+        request_id = await running_id(stack)
         outcome = stack.run("request", "cancel", request_id, "--json", "--reason", "enough")
         assert outcome.code == 0, outcome.err
         assert outcome.json["status"] == "cancelled"
@@ -87,7 +88,7 @@ async def test_an_interrupt_at_the_command_line_cancels(
 ) -> None:
     generating = start_long(stack)
     try:
-        request_id = running_id(stack, set())
+        request_id = await running_id(stack)
         generating.send_signal(number)
         _, err = generating.communicate(timeout=30)
     finally:

@@ -21,7 +21,7 @@ from fastvideo.client.downloads import Download, save
 from fastvideo.client.submission import named_as_given, submit_message
 from fastvideo.client.types import ModelSummary, Page
 from fastvideo.client.watch import ENDED, watch
-from fastvideo.errors import Cancelled, FastVideoError
+from fastvideo.errors import Cancelled, FastVideoError, Unavailable
 from fastvideo.events.types import Event
 from fastvideo.requests.types import (
     OutputSpec,
@@ -233,7 +233,11 @@ class AsyncClient:
         return _session((await self._call(self._sessions.CloseSession, request)).state)
 
     async def _call(self, method: Any, request: Any) -> Any:
-        return await call(method, request, self._policy)
+        try:
+            return await call(method, request, self._policy)
+        except Unavailable as error:
+            error.subject = error.subject or self.address
+            raise
 
 
 def require_completed(state: RequestState) -> None:
