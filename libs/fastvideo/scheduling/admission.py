@@ -16,7 +16,7 @@ Every worker has a budget and a ledger of what is reserved on it, by resource na
 | role_slots/ROLE   | places in a role pool                            |
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -101,8 +101,7 @@ class AdmissionController:
 
     def check_possible(self, unit: WorkUnit, ledger: Ledger) -> None:
         """Raise ResourceExhausted, naming the resource, when the unit can never run there."""
-        amounts = unit_amounts(unit)
-        for resource, amount in amounts.items():
+        for resource, amount in unit_amounts(unit).items():
             limit = ledger.budget.get(resource)
             if limit is not None and amount > limit:
                 raise ResourceExhausted(
@@ -122,14 +121,11 @@ def unit_amounts(unit: WorkUnit) -> dict[str, int]:
     return {slot_of(unit): 1, **declared_amounts(unit.resources)}
 
 
-def batch_amounts(units: Iterable[WorkUnit]) -> dict[str, int]:
-    """All that a batch reserves: one slot, and the sum of what its units declare."""
-    total: dict[str, int] = {}
-    for unit in units:
-        if not total:
-            total[slot_of(unit)] = 1
-        for resource, amount in declared_amounts(unit.resources).items():
-            total[resource] = total.get(resource, 0) + amount
+def add_amounts(one: Amounts, other: Amounts) -> dict[str, int]:
+    """Both together."""
+    total = dict(one)
+    for resource, amount in other.items():
+        total[resource] = total.get(resource, 0) + amount
     return total
 
 

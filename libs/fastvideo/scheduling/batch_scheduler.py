@@ -7,12 +7,12 @@ as running once it has waited for `fresh_wait_seconds_max`: a busy worker lets i
 """
 
 from bisect import bisect_left, insort
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import NamedTuple
 
-from fastvideo.scheduling.admission import Ledger, declared_amounts, unit_amounts
+from fastvideo.scheduling.admission import Ledger, add_amounts, declared_amounts, slot_of
 from fastvideo.scheduling.policy import SchedulingPolicy
 from fastvideo.scheduling.work import UnitKind, WorkUnit
 
@@ -53,6 +53,8 @@ class ReadyUnit:
     unit: WorkUnit
     place: _Place
     since: datetime
+    # What it declares, its slot left out.
+    amounts: Mapping[str, int]
 
 
 @dataclass(slots=True)
@@ -76,7 +78,7 @@ class ReadyUnits:
             self.arrivals,
             unit.unit_id,
         )
-        self.units[unit.unit_id] = ReadyUnit(unit, place, now)
+        self.units[unit.unit_id] = ReadyUnit(unit, place, now, declared_amounts(unit.resources))
         if not running:
             self.fresh[unit.unit_id] = None
         insort(self.groups.setdefault(_group(unit), []), place)
@@ -106,7 +108,7 @@ class ReadyUnits:
         self._take(ready)
         place = ready.place._replace(fresh=0)
         # Assigning to a key that is there keeps its place in the order of arrival.
-        self.units[unit_id] = ReadyUnit(ready.unit, place, ready.since)
+        self.units[unit_id] = replace(ready, place=place)
         insort(self.groups.setdefault(_group(ready.unit), []), place)
 
     def starving(self, now: datetime, waited_seconds: float) -> ReadyUnit | None:
@@ -121,11 +123,11 @@ class ReadyUnits:
         for place in sorted(group[0] for group in self.groups.values()):
             yield self.units[place.unit_id]
 
-    def mates(self, unit: WorkUnit) -> Iterator[WorkUnit]:
+    def mates(self, unit: WorkUnit) -> Iterator[ReadyUnit]:
         """The units that may share a forward with this one, in order, itself left out."""
         for place in self.groups[_group(unit)]:
             if place.unit_id != unit.unit_id:
-                yield self.units[place.unit_id].unit
+                yield self.units[place.unit_id]
 
     def _take(self, ready: ReadyUnit) -> None:
         key = _group(ready.unit)
@@ -156,40 +158,42 @@ class BatchScheduler:
         goes past a starved unit, so that what it needs becomes free.
         """
         deferred: list[tuple[WorkUnit, str]] = []
-        for unit, starved in self._candidates(ready, now):
-            missing = ledger.missing(unit_amounts(unit))
+        for first, starved in self._candidates(ready, now):
+            amounts = {slot_of(first.unit): 1, **first.amounts}
+            missing = ledger.missing(amounts)
             if missing is None:
-                return FormedBatch(self._fill(ready, unit, ledger), tuple(deferred))
-            deferred.append((unit, missing))
+                return FormedBatch(self._fill(ready, first, amounts, ledger), tuple(deferred))
+            deferred.append((first.unit, missing))
             if starved or len(deferred) >= self._policy.deferrals_max:
                 break
         return FormedBatch((), tuple(deferred))
 
-    def _candidates(self, ready: ReadyUnits, now: datetime) -> Iterator[tuple[WorkUnit, bool]]:
+    def _candidates(self, ready: ReadyUnits, now: datetime) -> Iterator[tuple[ReadyUnit, bool]]:
         """Units to begin a batch with, in order, and whether each has starved."""
         ready.promote(now, self._policy.fresh_wait_seconds_max)
         starving = ready.starving(now, self._policy.starving_wait_seconds_max)
         if starving is not None:
-            yield starving.unit, True
+            yield starving, True
             return
         for head in ready.heads():
-            yield head.unit, False
+            yield head, False
 
-    def _fill(self, ready: ReadyUnits, first: WorkUnit, ledger: Ledger) -> tuple[WorkUnit, ...]:
-        units = [first]
-        total = unit_amounts(first)
-        room = first.max_batch
+    def _fill(
+        self, ready: ReadyUnits, first: ReadyUnit, total: dict[str, int], ledger: Ledger
+    ) -> tuple[WorkUnit, ...]:
+        units = [first.unit]
+        room = first.unit.max_batch
         if room == 1:
-            return (first,)
-        for mate in ready.mates(first):
-            more = dict(total)
-            for resource, amount in declared_amounts(mate.resources).items():
-                more[resource] = more.get(resource, 0) + amount
+            return (first.unit,)
+        for mate in ready.mates(first.unit):
             # The strictest member bounds the batch.
-            room = min(room, mate.max_batch)
-            if len(units) >= room or ledger.missing(more) is not None:
+            room = min(room, mate.unit.max_batch)
+            if len(units) >= room:
                 break
-            units.append(mate)
+            more = add_amounts(total, mate.amounts)
+            if ledger.missing(more) is not None:
+                break
+            units.append(mate.unit)
             total = more
         return tuple(units)
 

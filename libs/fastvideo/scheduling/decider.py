@@ -74,20 +74,25 @@ class Decider:
         elif request.lost_reason:
             yield from self._recover(request, now)
         elif request.worker_id and request.graph is not None:
-            ended = all(
-                node_id in request.loops and request.loops[node_id].phase is LoopPhase.ENDED
-                for node_id in request.graph.nodes
-            )
-            if ended:
-                yield from self._complete(request, now)
-            else:
-                yield from self._report(request, request.graph)
-                yield from self._assign(
-                    request,
-                    request.graph,
-                    Placement(request.worker_id, request.model_instance_id),
-                    now,
-                )
+            yield from self._go_on(request, request.graph, now)
+
+    def _go_on(
+        self, request: LiveRequest, graph: ProgramGraph, now: datetime
+    ) -> Iterator[Decision]:
+        """Report how far it is, and begin what can begin, or complete."""
+        if not request.walk_due:
+            yield from self._report(request, graph)
+            return
+        request.walk_due = False
+        loops = request.loops
+        if len(loops) == len(graph.nodes) and all(
+            run.phase is LoopPhase.ENDED for run in loops.values()
+        ):
+            yield from self._complete(request, now)
+            return
+        yield from self._report(request, graph)
+        placement = Placement(request.worker_id, request.model_instance_id)
+        yield from self._assign(request, graph, placement, now)
 
     def _complete(self, request: LiveRequest, now: datetime) -> Iterator[Decision]:
         if request.progress < 1.0:
@@ -173,6 +178,8 @@ class Decider:
             try:
                 self._transfers.plan(placement.worker_id, graph.inputs[node_id], holders)
             except FastVideoError as error:
+                # Looked at again when what runs has ended.
+                request.walk_due = True
                 if not request.in_flight:
                     yield from self._fail(request, error_detail(error), now)
                 return

@@ -3,7 +3,7 @@
 from bisect import bisect_left
 from datetime import datetime
 
-from fastvideo.scheduling.admission import RESIDENT, batch_amounts
+from fastvideo.scheduling.admission import RESIDENT, add_amounts, slot_of
 from fastvideo.scheduling.cost import request_phase, request_shape
 from fastvideo.scheduling.events import (
     AssignLoop,
@@ -81,14 +81,16 @@ def _start(state: SchedulerState, decision: StartRequest, now: datetime) -> None
 def _dispatch(state: SchedulerState, decision: DispatchBatch) -> None:
     worker = state.workers[decision.worker_id]
     units = []
+    amounts: dict[str, int] = {}
     for unit_id, ref in zip(decision.unit_ids, decision.loops, strict=True):
         run = state.requests[ref.request_id].loops[ref.node_id]
         unit = run.waiting.pop(unit_id)
         run.in_flight[unit_id] = unit
-        worker.queue(unit).remove(unit_id)
+        queue = worker.queue(unit)
+        amounts = add_amounts(amounts or {slot_of(unit): 1}, queue.units[unit_id].amounts)
+        queue.remove(unit_id)
         worker.deferred.pop(ref, None)
         units.append(unit)
-    amounts = batch_amounts(units)
     worker.ledger.reserve(amounts)
     model_id = state.requests[decision.loops[0].request_id].spec.model_id
     worker.flights[decision.batch_id] = Flight(model_id, tuple(units), amounts)

@@ -287,6 +287,7 @@ def _settle(
 
 def _finish_loop(request: LiveRequest, run: LoopRun, result: LoopResult) -> None:
     run.phase = LoopPhase.ENDED
+    request.walk_due = True
     run.result = result
     run.waiting.clear()
     request.artifact_ids.update(dict.fromkeys(result.artifact_ids))

@@ -58,6 +58,8 @@ class LiveRequest:
     progress: float = 0.0
     units: int = 0
     device_seconds: float = 0.0
+    # A loop has ended and nobody has looked yet what begins by that.
+    walk_due: bool = False
     artifact_ids: dict[str, None] = field(default_factory=dict)
     digests: dict[str, str] = field(default_factory=dict)
     scores: dict[str, float] = field(default_factory=dict)

@@ -57,6 +57,8 @@ class ScriptedWorker(worker_pb2_grpc.WorkerServiceServicer):
         self.prepared: list[tuple[float, PrepareLoop]] = []
         self.batches: list[tuple[float, ExecuteBatch]] = []
         self.released: list[ReleaseLoops] = []
+        # When each batch was reported, by its first unit.
+        self.reports: list[tuple[float, str]] = []
         self.epochs: list[int] = []
         self.held: dict[tuple[str, int], set[str]] = defaultdict(set)
         self._units: dict[str, tuple[RequestSpec, list[WorkUnit], int]] = {}
@@ -171,7 +173,8 @@ class ScriptedWorker(worker_pb2_grpc.WorkerServiceServicer):
 
     async def _execute(self, batch: ExecuteBatch, epoch: int, out: asyncio.Queue) -> None:
         await self.script.go.wait()
-        await asyncio.sleep(self.script.step_seconds)
+        if self.script.step_seconds:
+            await asyncio.sleep(self.script.step_seconds)
         executed = BatchExecuted(
             worker_id=self.worker_id,
             batch_id=batch.batch_id,
@@ -181,6 +184,7 @@ class ScriptedWorker(worker_pb2_grpc.WorkerServiceServicer):
             measured_seconds=max(self.script.step_seconds, 1e-4),
             forwards=1,
         )
+        self.reports.append((time.monotonic(), batch.unit_ids[0]))
         for _ in range(self.script.repeat):
             self._put(out, epoch, batch_executed=executed)
 

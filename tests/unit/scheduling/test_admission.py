@@ -8,7 +8,7 @@ from fastvideo.errors import ContractViolation, ResourceExhausted
 from fastvideo.scheduling.admission import (
     AdmissionController,
     Ledger,
-    batch_amounts,
+    add_amounts,
     unit_amounts,
 )
 from fastvideo.scheduling.events import WorkerAttached
@@ -48,9 +48,8 @@ def test_a_unit_off_the_step_path_takes_an_io_slot():
     assert unit_amounts(unit(REF, resources=ResourceRequest())) == {"io_slots": 1}
 
 
-def test_a_batch_takes_one_slot_and_the_sum_of_the_rest():
-    both = batch_amounts([unit(REF, resources=EVERYTHING), unit(REF, resources=EVERYTHING)])
-    assert both == {name: n * 2 for name, n in AMOUNTS.items()} | {"compute_slots": 1}
+def test_amounts_add_up():
+    assert add_amounts({"a": 1, "b": 2}, {"b": 3, "c": 4}) == {"a": 1, "b": 5, "c": 4}
 
 
 @pytest.mark.parametrize("resource", AMOUNTS)

@@ -1,0 +1,300 @@
+"""P7: from a unit's report to the start of the next one; and P4: the core alone.
+
+P7 runs a real scheduler process, with its log, its relay and its traces, and a worker here whose
+units cost nothing. Its peer is a bare grpc.aio stream between two processes, in the same
+direction: what the server sends is answered by the client.
+"""
+
+import asyncio
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import grpc
+from measurement import Measurement, percentile
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))
+
+from fastvideo.api.worker.v1 import worker_pb2, worker_pb2_grpc
+from fastvideo.events.appender import Appender
+from fastvideo.events.catalog import new_event
+from fastvideo.events.migrate import upgrade
+from fastvideo.events.postgres import PostgresEventStore
+from fastvideo.events.records import AppendCommand, StreamAppend
+from fastvideo.events.types import EventMetadata
+from fastvideo.requests.events import RequestAccepted
+from fastvideo.requests.state import stream_of
+from fastvideo.requests.types import RequestSpec
+from fastvideo.scheduling.events import DispatchBatch
+from fastvideo.scheduling.inputs import RequestSubmitted
+from fastvideo.scheduling.policy import SchedulingPolicy
+from fastvideo.scheduling.work import LoopRef, StepRange, WorkUnit
+from tests.integration.scheduler.scripted_worker import MODEL, ScriptedWorker
+from tests.plugins.servers import NatsServer, PostgresServer, free_port
+from tests.unit.scheduling.world import World, request, units_of
+
+IDS = ("P4", "P7")
+ROUNDS = 12
+STEPS = 60
+CORE_UNITS = 20_000
+LOOPS_A_WORKER = 10
+
+
+def measure() -> list[Measurement]:
+    """Both figures."""
+    return [_core(), _dispatch()]
+
+
+# -- P4: the core alone ------------------------------------------------------------------
+
+
+def _core() -> Measurement:
+    small, large = [], []
+    for _ in range(3):
+        small.append(_core_seconds_per_unit(1_000))
+        large.append(_core_seconds_per_unit(10_000))
+    few, many = statistics.median(small), statistics.median(large)
+    return Measurement(
+        id="P4",
+        what="core, 10,000 live loops on 1,000 workers, seconds a unit",
+        value=many,
+        unit="s",
+        peer=few,
+        peer_name="1,000 loops on 100 workers",
+        goal="<= 1.3 x, and >= 20,000 units/s",
+        met=many <= 1.3 * few and 1 / many >= 20_000,
+        details={"units_per_s_10000": 1 / many, "units_per_s_1000": 1 / few},
+    )
+
+
+class _Units(Sequence[WorkUnit]):
+    """The units of a loop, each made when it is asked for."""
+
+    def __init__(self, spec: RequestSpec, loop: LoopRef, instance: str) -> None:
+        self._units = units_of(spec, loop, instance)
+        self._steps = CORE_UNITS if loop.node_id == "denoise" else len(self._units)
+
+    def __len__(self) -> int:
+        return self._steps
+
+    def __getitem__(self, index):
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
+        if self._steps == len(self._units):
+            return self._units[index]
+        first = self._units[0]
+        return replace(
+            first,
+            unit_id=f"{first.unit_id}/{index}",
+            step_range=StepRange(start=index, stop=index + 1, total=self._steps),
+        )
+
+
+def _core_seconds_per_unit(loops: int) -> float:
+    """Run denoise loops in batches; only the core's own time counts."""
+    world = World(policy=SchedulingPolicy(resident_requests_max=LOOPS_A_WORKER), plan=_Units)
+    workers = [f"w{n}" for n in range(loops // LOOPS_A_WORKER)]
+    for worker_id in workers:
+        world.attach(worker_id)
+    for n in range(loops):
+        spec = request(f"r{n}", steps=1)
+        world.specs[f"r{n}"] = spec
+        world.tell(RequestSubmitted(spec=spec))
+    for worker_id in workers:
+        _reach_denoising(world, worker_id)
+    world.history.clear()
+    turn, units, seconds = deque(workers), 0, 0.0
+    while units < CORE_UNITS:
+        worker_id = turn[0]
+        turn.rotate(-1)
+        report = world.execution(worker_id)
+        begun = time.perf_counter()
+        decisions = world.core.decide(report, world.now)
+        seconds += time.perf_counter() - begun
+        for decision in decisions:
+            if isinstance(decision, DispatchBatch):
+                units += len(decision.unit_ids)
+            world._carry_out(decision)
+    return seconds / units
+
+
+def _reach_denoising(world: World, worker_id: str) -> None:
+    worker = world.workers[worker_id]
+    while True:
+        while worker.preparing:
+            world.prepare(worker_id)
+        batch = next(iter(worker.batches.values()))
+        if batch.kind == "diffusion_step" and len(batch.unit_ids) > 1:
+            return
+        world.execute(worker_id)
+
+
+# -- P7: dispatch ------------------------------------------------------------------------
+
+
+def _dispatch() -> Measurement:
+    with tempfile.TemporaryDirectory() as name, _servers(Path(name)) as (dsn, nats_url):
+        dispatch, bare = asyncio.run(_measure_dispatch(dsn, nats_url))
+    value, peer = statistics.median(dispatch), statistics.median(bare)
+    tail, peer_tail = percentile(dispatch, 0.99), percentile(bare, 0.99)
+    return Measurement(
+        id="P7",
+        what="a unit is reported, the scheduler decides, the next unit starts",
+        value=value,
+        unit="s",
+        peer=peer,
+        peer_name="bare grpc.aio stream round trip",
+        goal="<= 2 x, p99 <= 10 x",
+        met=value <= 2 * peer and tail <= 10 * peer,
+        details={"p99_seconds": tail, "peer_p99_seconds": peer_tail},
+    )
+
+
+async def _measure_dispatch(dsn: str, nats_url: str) -> tuple[list[float], list[float]]:
+    port = free_port()
+    dispatch: list[float] = []
+    bare: list[float] = []
+    async with ScriptedWorker("w1", [f"127.0.0.1:{port}"]) as worker, _bare_stream() as round_trip:
+        with _scheduler(port, dsn, nats_url):
+            store = await PostgresEventStore.open(dsn)
+            async with Appender(store) as appender:
+                await _until(lambda: worker.epochs)
+                for n in range(ROUNDS):
+                    taken = await _run_request(worker, appender, f"r{n}")
+                    trips = [await round_trip() for _ in range(STEPS)]
+                    # The first of each are warm-up.
+                    if n:
+                        dispatch += taken
+                        bare += trips
+            await store.close()
+    return dispatch, bare
+
+
+async def _run_request(worker: ScriptedWorker, appender: Appender, name: str) -> list[float]:
+    """Seconds from each denoise unit's report to the start of the next."""
+    spec = request(name, model=MODEL, steps=STEPS)
+    event = new_event(
+        f"evt_{name}", RequestAccepted(spec=spec), EventMetadata(occurred_at=datetime.now(UTC))
+    )
+    await appender.append(AppendCommand(streams=(StreamAppend(stream_of(name), (event,)),)))
+    await _until(lambda: any(f"{name}/write" in batch.unit_ids[0] for _, batch in worker.batches))
+    starts = [at for at, batch in worker.batches if f"{name}/denoise" in batch.unit_ids[0]]
+    reports = [at for at, unit_id in worker.reports if f"{name}/denoise" in unit_id]
+    return [start - report for report, start in zip(reports, starts[1:], strict=False)]
+
+
+@contextmanager
+def _servers(folder: Path) -> Iterator[tuple[str, str]]:
+    postgres = PostgresServer(durable=True)
+    (folder / "nats").mkdir()
+    nats = NatsServer(folder / "nats")
+    try:
+        postgres.start()
+        nats.start()
+        asyncio.run(upgrade(postgres.dsn()))
+        yield postgres.dsn(), nats.url
+    finally:
+        nats.process.stop()
+        postgres.remove()
+
+
+@contextmanager
+def _scheduler(port: int, dsn: str, nats_url: str) -> Iterator[None]:
+    environment = {
+        **os.environ,
+        "FASTVIDEO_LISTEN": f"127.0.0.1:{port}",
+        "FASTVIDEO_POSTGRES_DSN": dsn,
+        "FASTVIDEO_NATS_URL": nats_url,
+        "FASTVIDEO_MODELS": MODEL,
+        "FASTVIDEO_LOG_LEVEL": "warning",
+    }
+    process = subprocess.Popen([sys.executable, "-m", "fastvideo_scheduler"], env=environment)
+    try:
+        yield
+    finally:
+        process.terminate()
+        try:
+            process.wait(10)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait(10)
+
+
+class _Echo(worker_pb2_grpc.WorkerServiceServicer):
+    """The server's side of the bare stream."""
+
+    def __init__(self) -> None:
+        self.out: asyncio.Queue[worker_pb2.AttachResponse] = asyncio.Queue()
+        self.answered = asyncio.Event()
+        self.attached = asyncio.Event()
+
+    async def Attach(self, request_iterator, context):
+        reading = asyncio.create_task(self._read(request_iterator))
+        try:
+            while True:
+                yield await self.out.get()
+        finally:
+            reading.cancel()
+
+    async def _read(self, requests: AsyncIterator) -> None:
+        async for _ in requests:
+            self.attached.set()
+            self.answered.set()
+
+
+class _bare_stream:  # noqa: N801 - used as a function
+    """A bare stream to another process; gives the function that measures one round trip."""
+
+    async def __aenter__(self):
+        self._echo = _Echo()
+        self._server = grpc.aio.server()
+        worker_pb2_grpc.add_WorkerServiceServicer_to_server(self._echo, self._server)
+        port = self._server.add_insecure_port("127.0.0.1:0")
+        await self._server.start()
+        self._process = subprocess.Popen([sys.executable, __file__, f"127.0.0.1:{port}"])
+        await self._echo.attached.wait()
+        return self._round_trip
+
+    async def __aexit__(self, *error: object) -> None:
+        self._process.kill()
+        self._process.wait(10)
+        await self._server.stop(0)
+
+    async def _round_trip(self) -> float:
+        self._echo.answered.clear()
+        begun = time.monotonic()
+        self._echo.out.put_nowait(worker_pb2.AttachResponse(epoch=1))
+        await self._echo.answered.wait()
+        return time.monotonic() - begun
+
+
+async def _answer(address: str) -> None:
+    """The client's side of the bare stream: an answer to each message."""
+    async with grpc.aio.insecure_channel(address) as channel:
+        call = worker_pb2_grpc.WorkerServiceStub(channel).Attach()
+        await call.write(worker_pb2.AttachRequest(epoch=1))
+        while True:
+            await call.read()
+            await call.write(worker_pb2.AttachRequest(epoch=1))
+
+
+async def _until(condition) -> None:
+    deadline = time.monotonic() + 60.0
+    while not condition():
+        if time.monotonic() > deadline:
+            raise TimeoutError("the scheduler does not get on")
+        await asyncio.sleep(0.01)
+
+
+if __name__ == "__main__":
+    asyncio.run(_answer(sys.argv[1]))
