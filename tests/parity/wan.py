@@ -8,15 +8,14 @@ from typing import Any
 import torch
 
 from fastvideo.deployment.catalog import Catalog, CatalogEntry
-from fastvideo.model.sampling import resolve_sampling
 from fastvideo.models.registry import load_instance_parts
 from fastvideo.models.resident import StandaloneModel
+from fastvideo.models.wan.geometry import default_sampling
 from fastvideo.models.wan.parity import load_reference
 from fastvideo.requests.types import (
     OutputSpec,
     RequestKind,
     RequestSpec,
-    SamplingOverrides,
     SamplingParams,
     TextPart,
 )
@@ -54,9 +53,7 @@ def upstream_pipeline() -> Any:
 
 def sampling(**changes: Any) -> SamplingParams:
     """The embedded model's defaults with seed 0, and what is changed."""
-    card = embedded_entry().card
-    defaults = resolve_sampling(card, SamplingOverrides(seed=0), random_seed=0).params
-    return replace(defaults, **changes)
+    return replace(default_sampling(embedded_entry().card), **changes)
 
 
 def generation(

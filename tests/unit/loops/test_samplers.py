@@ -1,5 +1,3 @@
-from pathlib import Path
-
 import pytest
 import torch
 from diffusers import UniPCMultistepScheduler
@@ -75,31 +73,6 @@ def test_two_requests_in_turns_do_not_mix() -> None:
             )
     assert torch.equal(samples[0], alone(0))
     assert torch.equal(samples[1], alone(1))
-
-
-@pytest.mark.row("LAY-03")
-def test_the_sampler_has_one_definition_in_the_tree() -> None:
-    root = Path(__file__).resolve().parents[3]
-    users = {
-        path.relative_to(root).as_posix()
-        for folder in ("libs", "services")
-        for path in (root / folder).rglob("*.py")
-        if "Scheduler" in path.read_text(encoding="utf-8")
-        and ("from diffusers" in path.read_text(encoding="utf-8"))
-    }
-    # The definition, the loader that reads its configuration, and the reference of parity.
-    assert users == {
-        "libs/fastvideo/loops/samplers.py",
-        "libs/fastvideo/models/wan/components.py",
-        "libs/fastvideo/models/wan/parity.py",
-    }
-    solvers = {
-        path.relative_to(root).as_posix()
-        for folder in ("libs", "services")
-        for path in (root / folder).rglob("*.py")
-        if "expm1" in path.read_text(encoding="utf-8")
-    }
-    assert solvers == {"libs/fastvideo/loops/samplers.py"}
 
 
 @pytest.mark.parametrize(

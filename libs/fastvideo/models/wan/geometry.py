@@ -31,3 +31,18 @@ def latent_shape(card: ModelSpec, sampling: SamplingParams) -> tuple[int, int, i
 def shape_label(shape: tuple[int, ...]) -> str:
     """Such as "8x3x6x6"."""
     return "x".join(str(size) for size in shape)
+
+
+def default_sampling(card: ModelSpec, seed: int = 0) -> SamplingParams:
+    """The card's defaults, with a seed."""
+    value = {name: spec.default_value for name, spec in card.sampling.items()}
+    return SamplingParams(
+        width=int(value["width"]),
+        height=int(value["height"]),
+        num_frames=int(value["num_frames"]),
+        fps=int(value["fps"]),
+        steps=int(value["steps"]),
+        guidance_scale=value["guidance_scale"],
+        flow_shift=value["flow_shift"],
+        seed=seed,
+    )

@@ -21,18 +21,16 @@ from fastvideo.loops.divergence import Divergence, compare_trajectories, max_abs
 from fastvideo.loops.guidance import Row, predict
 from fastvideo.loops.runner import run_loop
 from fastvideo.loops.samplers import UniPC
-from fastvideo.model.sampling import resolve_sampling
 from fastvideo.model.specs import ModelSpec
 from fastvideo.models.registry import load_instance_parts
 from fastvideo.models.resident import StandaloneModel
 from fastvideo.models.wan.components import Vae
-from fastvideo.models.wan.geometry import latent_shape
+from fastvideo.models.wan.geometry import default_sampling, latent_shape
 from fastvideo.models.wan.text import clean_prompt, tokenize
 from fastvideo.requests.types import (
     OutputSpec,
     RequestKind,
     RequestSpec,
-    SamplingOverrides,
     SamplingParams,
     TextPart,
 )
@@ -226,7 +224,7 @@ def _tokenizer(model: StandaloneModel, reference: Any, prompt: str) -> float:
 
 
 def _text_encoder(model: StandaloneModel, reference: Any, prompt: str) -> float:
-    request = parity_request(model.card, prompt, _default_sampling(model.card))
+    request = parity_request(model.card, prompt, default_sampling(model.card, _SEED))
     ours = run_loop(model.kernels["encode"], request, {}, model).values["text_features"][:1]
     theirs, _ = reference.encode_prompt(
         prompt,
@@ -239,7 +237,7 @@ def _text_encoder(model: StandaloneModel, reference: Any, prompt: str) -> float:
 def _transformer(model: StandaloneModel, reference: Any, prompt: str) -> float:
     """Four rows of ours in one forward against four forwards of the upstream module."""
     generator = torch.Generator("cpu").manual_seed(_SEED)
-    shape = latent_shape(model.card, _default_sampling(model.card))
+    shape = latent_shape(model.card, default_sampling(model.card, _SEED))
     config = reference.transformer.config
     samples = torch.randn((4, *shape), generator=generator)
     timesteps = torch.randint(1, 1000, (4,), generator=generator)
@@ -272,7 +270,7 @@ def _transformer(model: StandaloneModel, reference: Any, prompt: str) -> float:
 
 def _scheduler(model: StandaloneModel, reference: Any, prompt: str) -> float:
     """Ten steps over random velocities, against a scheduler that keeps its own state."""
-    sampling = _default_sampling(model.card)
+    sampling = default_sampling(model.card, _SEED)
     shape = (1, *latent_shape(model.card, sampling))
     generator = torch.Generator("cpu").manual_seed(_SEED)
     sampler: UniPC = model.components["scheduler"]
@@ -294,7 +292,7 @@ def _scheduler(model: StandaloneModel, reference: Any, prompt: str) -> float:
 
 def _vae(model: StandaloneModel, reference: Any, prompt: str) -> float:
     """Frame by frame against the upstream call on the whole video."""
-    sampling = _default_sampling(model.card)
+    sampling = default_sampling(model.card, _SEED)
     generator = torch.Generator("cpu").manual_seed(_SEED)
     latents = torch.randn((1, *latent_shape(model.card, sampling)), generator=generator)
     vae: Vae = model.components["vae"]
@@ -313,10 +311,6 @@ def _vae(model: StandaloneModel, reference: Any, prompt: str) -> float:
 
 def _allowed(card: ModelSpec, name: str) -> float:
     return next(test.max_abs_difference for test in card.parity.tests if test.name == name)
-
-
-def _default_sampling(card: ModelSpec) -> SamplingParams:
-    return resolve_sampling(card, SamplingOverrides(seed=_SEED), random_seed=_SEED).params
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -338,7 +332,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except FastVideoError as error:
         sys.stderr.write(f"{error}\n")
         return 1
-    default = _default_sampling(entry.card)
+    default = default_sampling(entry.card)
     cases = [
         replace(default, steps=steps, guidance_scale=guidance, seed=seed)
         for steps in options.steps

@@ -13,12 +13,11 @@ import torch
 from fastvideo.loops.contract import LoopKernel
 from fastvideo.model.specs import LoopSpec, ModelSpec
 from fastvideo.models.wan import components as wan_components
-from fastvideo.models.wan.geometry import latent_shape, shape_label
+from fastvideo.models.wan.geometry import default_sampling, latent_shape, shape_label
 from fastvideo.models.wan.loops.decode import DecodeKernel
 from fastvideo.models.wan.loops.denoise import DenoiseKernel
 from fastvideo.models.wan.loops.encode import EncodeKernel
 from fastvideo.models.wan.loops.latent_score import LatentScoreKernel
-from fastvideo.requests.types import SamplingParams
 
 _KERNELS: Final[Mapping[str, Callable[[LoopSpec], LoopKernel[Any, Any]]]] = {
     "encode": EncodeKernel,
@@ -48,12 +47,7 @@ def make_kernels(card: ModelSpec) -> dict[str, LoopKernel[Any, Any]]:
 def fingerprint(card: ModelSpec, components: Mapping[str, Any]) -> dict[str, str]:
     """Versions, processor, and how many rows may share a forward at the card's default size."""
     transformer: wan_components.Transformer = components["transformer"]
-    defaults = SamplingParams(
-        width=int(card.sampling["width"].default_value),
-        height=int(card.sampling["height"].default_value),
-        num_frames=int(card.sampling["num_frames"].default_value),
-    )
-    shape = latent_shape(card, defaults)
+    shape = latent_shape(card, default_sampling(card))
     text_length = card.processors["text"].max_tokens
     rows = transformer.measured_rows_max(shape, text_length)
     return {
