@@ -30,6 +30,7 @@ demo: setup ## A prompt becomes out/demo.mp4 and out/demo.png through the real s
 	@mkdir -p out
 	$(BIN)/fastvideo generate "a red three moving left" -o out/demo.mp4 --sheet out/demo.png
 	@printf 'Video:         %s\nContact sheet: %s\n' $(CURDIR)/out/demo.mp4 $(CURDIR)/out/demo.png
+	@echo 'The stack goes on running for the next prompt; make down stops it.'
 
 test: setup ## The fast suite
 	$(BIN)/python -m pytest -m "not slow and not gpu"
