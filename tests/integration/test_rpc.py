@@ -28,17 +28,17 @@ class Artifacts(artifacts_pb2_grpc.ArtifactServiceServicer):
         self.unwound = asyncio.Event()
         self.released = asyncio.Event()
 
-    async def StatArtifact(self, request, context):  # noqa: N802
+    async def StatArtifact(self, request, context):
         await self._act(request.artifact_id)
         return artifacts_pb2.StatArtifactResponse()
 
-    async def PutArtifact(self, request_iterator, context):  # noqa: N802
+    async def PutArtifact(self, request_iterator, context):
         async for message in request_iterator:
             if message.HasField("header"):
                 await self._act(message.header.artifact_id)
         return artifacts_pb2.PutArtifactResponse()
 
-    async def GetArtifact(self, request, context):  # noqa: N802
+    async def GetArtifact(self, request, context):
         try:
             yield artifacts_pb2.GetArtifactResponse(chunk=b"first")
             await self._act(request.artifact_id)
@@ -63,7 +63,7 @@ class Artifacts(artifacts_pb2_grpc.ArtifactServiceServicer):
 class Worker(worker_pb2_grpc.WorkerServiceServicer):
     """Answers the first message of an Attach and refuses the second."""
 
-    async def Attach(self, request_iterator, context):  # noqa: N802
+    async def Attach(self, request_iterator, context):
         seen = 0
         async for _ in request_iterator:
             seen += 1

@@ -28,18 +28,18 @@ DEADLINE_S = 5.0
 class Artifacts(artifacts_pb2_grpc.ArtifactServiceServicer):
     """Works inside a span of its own, so that the chain of parents can be seen."""
 
-    async def StatArtifact(self, request, context):  # noqa: N802
+    async def StatArtifact(self, request, context):
         with tracing.span("look up"):
             if request.artifact_id == "missing":
                 raise NotFound("no artifact missing", subject="missing")
         return artifacts_pb2.StatArtifactResponse()
 
-    async def GetArtifact(self, request, context):  # noqa: N802
+    async def GetArtifact(self, request, context):
         for _ in range(3):
             with tracing.span("read"):
                 yield artifacts_pb2.GetArtifactResponse(chunk=b"x")
 
-    async def PutArtifact(self, request_iterator, context):  # noqa: N802
+    async def PutArtifact(self, request_iterator, context):
         async for _ in request_iterator:
             with tracing.span("write"):
                 pass
@@ -136,7 +136,7 @@ class Receiver(
         self.spans: dict[str, list[str]] = {}
         self.metrics: list[str] = []
 
-    def Export(self, request, context):  # noqa: N802
+    def Export(self, request, context):
         if isinstance(request, metrics_service_pb2.ExportMetricsServiceRequest):
             self.metrics += [
                 metric.name

@@ -5,6 +5,7 @@ import inspect
 from datetime import UTC, datetime
 
 import pytest
+
 from fastvideo import wire
 from fastvideo.api.common.v1 import request_pb2
 from fastvideo.errors import InvalidField

@@ -70,7 +70,7 @@ class ScriptedGateway(gateway_pb2_grpc.GatewayServiceServicer):
     def __init__(self, script: Script) -> None:
         self._script = script
 
-    async def SubmitRequest(  # noqa: N802
+    async def SubmitRequest(
         self, request: gateway_pb2.SubmitRequestRequest, context: object
     ) -> gateway_pb2.SubmitRequestResponse:
         self._script.idempotency_keys.append(request.idempotency_key)
@@ -81,7 +81,7 @@ class ScriptedGateway(gateway_pb2_grpc.GatewayServiceServicer):
             raise InvalidField(self._script.refused, "x", "less")
         return gateway_pb2.SubmitRequestResponse(state=self._state())
 
-    async def GetRequest(  # noqa: N802
+    async def GetRequest(
         self, request: gateway_pb2.GetRequestRequest, context: object
     ) -> gateway_pb2.GetRequestResponse:
         self._maybe_fail()
@@ -89,7 +89,7 @@ class ScriptedGateway(gateway_pb2_grpc.GatewayServiceServicer):
             raise NotFound("no such request", subject=request.request_id)
         return gateway_pb2.GetRequestResponse(state=self._state())
 
-    async def WatchRequest(  # noqa: N802
+    async def WatchRequest(
         self, request: gateway_pb2.WatchRequestRequest, context: object
     ) -> AsyncIterator[gateway_pb2.WatchRequestResponse]:
         script = self._script
@@ -131,7 +131,7 @@ class ScriptedArtifacts(artifacts_pb2_grpc.ArtifactServiceServicer):
     def __init__(self, script: Script) -> None:
         self._script = script
 
-    async def GetArtifact(  # noqa: N802
+    async def GetArtifact(
         self, request: artifacts_pb2.GetArtifactRequest, context: object
     ) -> AsyncIterator[artifacts_pb2.GetArtifactResponse]:
         script = self._script

@@ -104,7 +104,7 @@ class ScriptedWorker(worker_pb2_grpc.WorkerServiceServicer):
                     pass
             await asyncio.sleep(0.05)
 
-    async def Attach(self, request_iterator, context):  # noqa: N802 - its name in the proto
+    async def Attach(self, request_iterator, context):
         first = await anext(aiter(request_iterator))
         assert first.WhichOneof("message") == "hello"
         self.epochs.append(first.epoch)

@@ -46,7 +46,7 @@ class ArtifactServicer(artifacts_pb2_grpc.ArtifactServiceServicer):
         self.chunk_sizes: list[int] = []
         self.away_calls = 0
 
-    def PutArtifact(self, request_iterator: Any, context: Any) -> Any:  # noqa: N802
+    def PutArtifact(self, request_iterator: Any, context: Any) -> Any:
         if self.away_calls > 0:
             self.away_calls -= 1
             context.abort(grpc.StatusCode.UNAVAILABLE, "away")
@@ -66,7 +66,7 @@ class ArtifactServicer(artifacts_pb2_grpc.ArtifactServiceServicer):
         record.created_at.FromDatetime(datetime.now(UTC))
         return response
 
-    def GetArtifact(self, request: Any, context: Any) -> Any:  # noqa: N802
+    def GetArtifact(self, request: Any, context: Any) -> Any:
         data = self.stored[request.artifact_id][1]
         yield artifacts_pb2.GetArtifactResponse(chunk=data)
 
@@ -77,7 +77,7 @@ class SchedulerServicer(scheduler_pb2_grpc.SchedulerServiceServicer):
     def __init__(self) -> None:
         self.announced: list[scheduler_pb2.AnnounceWorkerRequest] = []
 
-    def AnnounceWorker(self, request: Any, context: Any) -> Any:  # noqa: N802
+    def AnnounceWorker(self, request: Any, context: Any) -> Any:
         self.announced.append(request)
         return scheduler_pb2.AnnounceWorkerResponse(leader=True)
 

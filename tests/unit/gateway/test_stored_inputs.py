@@ -21,7 +21,7 @@ class Artifacts:
         self._records = {record.artifact_id: record for record in records}
         self._down = down
 
-    async def StatArtifact(  # noqa: N802 - the proto's name
+    async def StatArtifact(
         self, request: artifacts_pb2.StatArtifactRequest, **_: float
     ) -> artifacts_pb2.StatArtifactResponse:
         record = self._records.get(request.artifact_id)
