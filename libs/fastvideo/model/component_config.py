@@ -1,7 +1,7 @@
 """A checkpoint's component configurations against what the card says of them."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,7 +14,9 @@ _CONFIG_NAMES: Final = ("config.json", "scheduler_config.json")
 def check_component_configs(card: ModelSpec, folder: Path) -> None:
     """Check each component's configuration file against its `config_schema`.
 
-    Raises CheckpointError naming the component, the value and what the card says.
+    What a file leaves out takes its class's default; `check_loaded_config` sees that when the
+    component is loaded. Raises CheckpointError naming the component, the value and what the
+    card says.
     """
     problems = [
         f"{component.component_id}: {fault}"
@@ -25,6 +27,20 @@ def check_component_configs(card: ModelSpec, folder: Path) -> None:
         raise CheckpointError(
             f"{folder} is no checkpoint of {card.model_id}: {'; '.join(problems)}",
             subject=problems[0].split(":")[0],
+        )
+
+
+def check_loaded_config(component: ComponentSpec, config: Mapping[str, Any]) -> None:
+    """Check a loaded component's whole configuration, defaults and all.
+
+    Raises CheckpointError naming the component, the value and what the card says.
+    """
+    missing = [name for name in component.config_schema if name not in config]
+    problems = [f"the configuration lacks {name}" for name in missing]
+    problems += _value_problems(component, config)
+    if problems:
+        raise CheckpointError(
+            f"{component.component_id}: {'; '.join(problems)}", subject=component.component_id
         )
 
 
@@ -41,12 +57,15 @@ def _problems(component: ComponentSpec, folder: Path) -> Iterator[str]:
     if config is None:
         yield f"{component.subfolder}/ has no {' or '.join(_CONFIG_NAMES)}"
         return
+    yield from _value_problems(component, config)
+
+
+def _value_problems(component: ComponentSpec, config: Mapping[str, Any]) -> Iterator[str]:
     for name, literal in component.config_schema.items():
-        wanted = json.loads(literal)
-        if name not in config:
-            yield f"the configuration lacks {name}; the card says {literal}"
-        elif config[name] != wanted:
-            yield f"{name} is {json.dumps(config[name])}; the card says {literal}"
+        # Tuples are lists in JSON.
+        found = json.loads(json.dumps(config.get(name)))
+        if name in config and found != json.loads(literal):
+            yield f"{name} is {json.dumps(found)}; the card says {literal}"
 
 
 def _read_config(folder: Path) -> dict[str, Any] | None:

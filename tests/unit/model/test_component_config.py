@@ -4,7 +4,11 @@ from pathlib import Path
 import pytest
 
 from fastvideo.errors import CheckpointError
-from fastvideo.model.component_config import check_component_configs, config_sizes
+from fastvideo.model.component_config import (
+    check_component_configs,
+    check_loaded_config,
+    config_sizes,
+)
 from fastvideo.model.specs import (
     CapabilityMatrix,
     ComponentKind,
@@ -48,7 +52,7 @@ def test_a_configuration_that_fits_passes(tmp_path: Path) -> None:
     [
         ({**CONFIG, "z_dim": 16}, "vae: z_dim is 16; the card says 8"),
         ({**CONFIG, "causal": False}, "vae: causal is false; the card says true"),
-        ({"z_dim": 8}, "vae: the configuration lacks dims"),
+        ({"z_dim": 16}, "vae: z_dim is 16; the card says 8"),
     ],
 )
 def test_another_configuration_names_the_component(
@@ -57,6 +61,15 @@ def test_another_configuration_names_the_component(
     with pytest.raises(CheckpointError, match=message) as caught:
         check(tmp_path, config)
     assert caught.value.subject == "vae"
+
+
+def test_what_a_file_leaves_out_is_checked_when_the_component_is_loaded(tmp_path: Path) -> None:
+    check(tmp_path, {"z_dim": 8})
+    check_loaded_config(VAE, {**CONFIG, "dims": (1, 2)})
+    with pytest.raises(CheckpointError, match="vae: the configuration lacks dims"):
+        check_loaded_config(VAE, {"z_dim": 8, "causal": True, "patch": None})
+    with pytest.raises(CheckpointError, match=r"vae: dims is \[1\]; the card says \[1, 2\]"):
+        check_loaded_config(VAE, {**CONFIG, "dims": (1,)})
 
 
 def test_a_missing_or_damaged_configuration_is_named(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ Wan2.1: https://arxiv.org/abs/2503.20314. The classes are those of `diffusers` a
 
 import copy
 import logging
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,7 +18,7 @@ from transformers import AutoTokenizer, UMT5EncoderModel
 from fastvideo.errors import CheckpointError
 from fastvideo.loops.batch_invariance import Rows, exact_rows_max, rows_limit
 from fastvideo.loops.samplers import UniPC
-from fastvideo.model.component_config import config_sizes
+from fastvideo.model.component_config import check_loaded_config, config_sizes
 from fastvideo.model.specs import ComponentSpec, ModelSpec
 from fastvideo.model.tensors import check_tensors
 
@@ -209,6 +210,7 @@ def load_components(card: ModelSpec, folder: Path) -> dict[str, Any]:
     scheduler = UniPCMultistepScheduler.from_pretrained(
         folder / specs["scheduler"].subfolder, local_files_only=True
     )
+    check_loaded_config(specs["scheduler"], scheduler.config)
     return {
         "tokenizer": AutoTokenizer.from_pretrained(
             folder / specs["tokenizer"].subfolder, local_files_only=True
@@ -254,9 +256,18 @@ def _load_module(cls: Any, spec: ComponentSpec, folder: Path) -> Any:
         raise CheckpointError(
             f"{spec.component_id} of {path} does not fit: {shown}", subject=spec.component_id
         )
+    check_loaded_config(spec, _config_of(module))
     module.eval()
     module.requires_grad_(False)
     return module
+
+
+def _config_of(module: Any) -> Mapping[str, Any]:
+    # transformers keeps an object where diffusers keeps a mapping.
+    config: Mapping[str, Any] = (
+        module.config if isinstance(module.config, Mapping) else module.config.to_dict()
+    )
+    return config
 
 
 def _run(module: nn.Module, rows: Rows) -> torch.Tensor:
