@@ -12,6 +12,7 @@ from typing import Any, Final
 from fastvideo.clock import Clock
 from fastvideo.engine.executor import Executor
 from fastvideo.engine.failures import error_detail
+from fastvideo.engine.request_inputs import RequestInputs
 from fastvideo.errors import FastVideoError, ResourceExhausted, Unavailable
 from fastvideo.requests.types import RequestMetrics, RequestSpec
 from fastvideo.scheduling import effects
@@ -71,11 +72,13 @@ class LocalDriver:
         *,
         core: SchedulerCore,
         executor: Executor,
+        inputs: RequestInputs,
         clock: Clock,
         start: Callable[[], WorkerAttached],
     ) -> None:
         self._core = core
         self._executor = executor
+        self._inputs = inputs
         self._clock = clock
         self._start = start
         self._inbox: queue.Queue[SchedulerInput | None] = queue.Queue(_INBOX_MAX)
@@ -220,7 +223,12 @@ class LocalDriver:
             "engine.prepare",
             {"fastvideo.request_id": running.spec.request_id, "fastvideo.loop_id": command.loop_id},
         ):
-            return self._executor.prepare(command)
+            try:
+                return self._executor.prepare(self._inputs.fetch(command))
+            except FastVideoError as error:
+                return LoopFailed(
+                    worker_id=decision.worker_id, loop=decision.loop, error=error_detail(error)
+                )
 
     def _execute(self, decision: DispatchBatch) -> list[SchedulerInput]:
         traceparent = self._traceparent(decision)

@@ -30,6 +30,7 @@ from fastvideo.engine.executor import Executor
 from fastvideo.engine.failures import error_of
 from fastvideo.engine.fingerprint import library_versions, machine_fingerprint
 from fastvideo.engine.loading import CatalogLoader, quiet_libraries
+from fastvideo.engine.request_inputs import RequestInputs
 from fastvideo.engine.residents import Residents
 from fastvideo.engine.results import Artifact, Generation, RequestHandle, Video
 from fastvideo.engine.sink import LocalArtifacts
@@ -96,7 +97,11 @@ class Engine:
         )
         self._core = SchedulerCore(DeployedModels(self._catalog))
         self._driver = LocalDriver(
-            core=self._core, executor=self._executor, clock=self._clock, start=self._start
+            core=self._core,
+            executor=self._executor,
+            inputs=RequestInputs(self._artifacts, self._executor.values),
+            clock=self._clock,
+            start=self._start,
         )
         self._driver.start()
 

@@ -161,21 +161,22 @@ class Executor:
 
         Raises InvalidField for a scope that a worker does not know.
         """
+        target = scope.target_id
         if scope.kind is CancelScopeKind.LOOP:
             return self._loops.release(
-                lambda loop: f"{loop.ref.request_id}/{loop.ref.node_id}" == scope.target_id
+                lambda loop: f"{loop.ref.request_id}/{loop.ref.node_id}" == target
             )
         if scope.kind is CancelScopeKind.REQUEST:
-            gone = self._loops.release(lambda loop: loop.ref.request_id == scope.target_id)
-            requests = {scope.target_id}
+            gone = self._loops.release(lambda loop: loop.ref.request_id == target)
+            ended = {held for held in self.values.scopes() if held[0] == target}
         elif scope.kind is CancelScopeKind.SESSION:
-            gone = self._loops.release(lambda loop: loop.session_id == scope.target_id)
-            requests = {ref.request_id for ref in gone}
+            gone = self._loops.release(lambda loop: loop.session_id == target)
+            ended = set()
         else:
             raise InvalidField("scope.kind", str(scope.kind), "request, loop or session")
-        for value_scope in self.values.scopes():
-            if value_scope[0] in requests:
-                self.values.release(value_scope)
+        for attempt in ended | {(ref.request_id, ref.attempt) for ref in gone}:
+            self._loops.close(attempt)
+            self.values.release(attempt)
         return gone
 
     def release_all(self) -> tuple[LoopRef, ...]:
@@ -194,9 +195,14 @@ class Executor:
         return self._loops.wait_gone(refs, timeout_s)
 
     def _prepare(self, command: PrepareLoop) -> WorkPlan:
-        self._loops.check_room(command.loop)
-        kernel, instance = self._residents.kernel(command.model_instance_id, command.loop_id)
         scope = (command.loop.request_id, command.loop.attempt)
+        try:
+            self._loops.check_room(command.loop)
+        except Cancelled:
+            # Released meanwhile: what was fetched for it since is nobody's.
+            self.values.release(scope)
+            raise
+        kernel, instance = self._residents.kernel(command.model_instance_id, command.loop_id)
         inputs = self.values.bind(scope, command.inputs)
         state = kernel.init_state(command.loop, command.request, inputs, instance)
         context = PlanContext(

@@ -45,11 +45,14 @@ class ArtifactServicer(artifacts_pb2_grpc.ArtifactServiceServicer):
         self.stored: dict[str, tuple[artifacts_pb2.PutArtifactHeader, bytes]] = {}
         self.chunk_sizes: list[int] = []
         self.away_calls = 0
+        self.is_broken = False
 
     def PutArtifact(self, request_iterator: Any, context: Any) -> Any:
         if self.away_calls > 0:
             self.away_calls -= 1
             context.abort(grpc.StatusCode.UNAVAILABLE, "away")
+        if self.is_broken:
+            context.abort(grpc.StatusCode.FAILED_PRECONDITION, "broken")
         messages = list(request_iterator)
         header, chunks = messages[0].header, [message.chunk for message in messages[1:]]
         data = b"".join(chunks)

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -20,7 +21,9 @@ from fastvideo.engine.solo import SoloRun, run_solo
 from fastvideo.media.tensors import decode_tensors
 from fastvideo.media.video import probe_mp4
 from fastvideo.memory.pools import MemoryPools
-from fastvideo.requests.types import OutputSpec, RequestSpec
+from fastvideo.requests.draft import RequestDraft
+from fastvideo.requests.types import LatentPart, OutputSpec, RequestKind, RequestSpec
+from fastvideo.requests.validation import resolve_request
 from fastvideo.scheduling.work import UnitKind
 
 MakeSpec = Callable[..., RequestSpec]
@@ -53,7 +56,7 @@ def run_in_process(entry: CatalogEntry) -> RunSolo:
     return run
 
 
-@pytest.mark.row("WUK-03", "WUK-05", "WUK-06", "WUK-12", "PHX-02")
+@pytest.mark.row("WUK-03", "WUK-05", "WUK-06", "WUK-12")
 async def test_a_prompt_becomes_a_video_by_units_with_the_bits_of_an_in_process_run(
     attach: Attach,
     driver: Any,
@@ -133,32 +136,54 @@ async def test_artifact_bytes_go_in_bounded_chunks(surroundings: Any) -> None:
 
 @pytest.mark.row("REQ-15")
 async def test_after_an_ok_a_failed_and_a_cancelled_request_nothing_is_held(
-    attach: Attach, driver: Any, entry: CatalogEntry, make_spec: MakeSpec, worker: Any
+    attach: Attach, driver: Any, entry: CatalogEntry, make_spec: MakeSpec, surroundings: Any
 ) -> None:
     async with attach() as client:
         before = await _held(client)
         await driver(client, entry, make_spec("ok", steps=1)).run()
         await driver(client, entry, make_spec("stopped")).until("denoise")
         await client.release("stopped")
-        broken = make_spec("broken")
-        plan = await driver(client, entry, broken).until("denoise")
-        await client.execute(plan)
-        again = await client.execute(plan)
-        assert again.results[0].error is not None
-        assert again.results[0].error.reason == "UNKNOWN_UNIT"
-        await client.release("broken")
-        after = await _held(client)
-    caches = {"caches"}
-    assert {k: v for k, v in after.items() if k not in caches} == {
-        k: v for k, v in before.items() if k not in caches
-    }
+        plan = await driver(client, entry, make_spec("failed", steps=1)).until("write")
+        surroundings.artifacts.is_broken = True
+        executed = await client.execute(plan)
+        surroundings.artifacts.is_broken = False
+        assert executed.results[0].error is not None
+        assert executed.results[0].error.reason == "FAILED_PRECONDITION"
+        await client.release("failed")
+        assert await _held(client) == before
+
+
+async def test_stored_latents_are_decoded_to_the_frames_that_they_came_from(
+    attach: Attach, driver: Any, entry: CatalogEntry, make_spec: MakeSpec
+) -> None:
+    outputs = OutputSpec(video=True, latents=True)
+    async with attach() as client:
+        made = await driver(client, entry, make_spec("maker", steps=2, outputs=outputs)).run()
+        conversion = resolve_request(
+            RequestDraft(
+                model_id="moving-digits",
+                kind=RequestKind.CONVERSION,
+                inputs=(
+                    LatentPart(role="latents", artifact_id=made.results["write"].artifact_ids[1]),
+                ),
+            ),
+            entry,
+            request_id="converter",
+            tenant_id="",
+            random_seed=1,
+            now=datetime.now(UTC),
+        )
+        decoded = await driver(client, entry, conversion).run()
+    frames = made.results["decode"].digests["frames"]
+    assert decoded.results["decode"].digests["frames"] == frames
 
 
 async def _held(client: Any) -> dict[str, int]:
-    """Bytes by pool and loops, once what was released is gone."""
+    """Loops and bytes by pool, without the caches, which outlive requests."""
     deadline_s = asyncio.get_running_loop().time() + 10
     while True:
         health = await client.stub.Health(worker_pb2.HealthRequest(), timeout=5)
         if health.loops == 0 or asyncio.get_running_loop().time() > deadline_s:
-            return {**health.memory_bytes, "loops": health.loops}
+            pools = {tag: size for tag, size in health.memory_bytes.items() if tag != "caches"}
+            return {**pools, "loops": health.loops}
         await asyncio.sleep(0.02)

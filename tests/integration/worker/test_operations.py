@@ -287,6 +287,17 @@ async def test_a_model_is_unloaded_and_loaded_again(operations: Operations) -> N
         await operations.call("UnloadModel", model_instance_id="nobody")
 
 
+async def test_an_attached_scheduler_is_made_to_attach_anew_when_the_models_change(
+    operations: Operations, attach: Callable[..., Any]
+) -> None:
+    async with attach() as client:
+        await operations.call("UnloadModel", model_instance_id=await operations.instance_id())
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await client.next(BatchExecuted)
+    assert from_rpc_error(caught.value).reason == "MODELS_CHANGED"
+    await operations.call("LoadModel", model_id="moving-digits")
+
+
 async def test_reflection_lists_the_service(worker: Any) -> None:
     async with open_channel(worker.address) as channel:
         make_stub: Any = reflection_pb2_grpc.ServerReflectionStub

@@ -28,7 +28,26 @@ def _step(world: World, plan: WorkPlan) -> BatchExecuted:
 
 
 @pytest.mark.row("MOD-08")
-def test_a_component_that_two_names_share_counts_once() -> None:
+def test_two_loops_share_one_live_component_whose_memory_counts_once(
+    world: World, make_request: Callable[..., RequestSpec]
+) -> None:
+    instance = world.residents.find("mi_toy")
+    seen: list[Any] = []
+    run_step = world.kernel.run_step
+
+    def watched(batch: Any, used: Any, context: Any) -> Any:
+        seen.append(used.components["turn"])
+        return run_step(batch, used, context)
+
+    world.kernel.run_step = watched
+    for node_id in ("first", "second"):
+        _step(world, world.prepare(make_request("r"), node_id=node_id))
+    assert seen == [instance.components["turn"]] * 2
+    assert seen[0] is seen[1]
+    assert world.pools.in_use_bytes()[MemoryTag.WEIGHTS] == MATRIX_BYTES
+
+
+def test_a_tensor_that_two_components_share_counts_once() -> None:
     shared = torch.nn.Linear(4, 4, bias=False)
     other = torch.nn.Linear(4, 4, bias=False)
     other.weight = shared.weight
