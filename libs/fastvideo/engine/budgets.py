@@ -2,11 +2,12 @@
 
 import os
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Final
 
 from fastvideo.memory.pools import MemoryTag
 
-MIB: Final = 1024 * 1024
+_CGROUP_LIMIT: Final = Path("/sys/fs/cgroup/memory.max")
 # The rest is left to the interpreter and to libraries.
 _SHARES: Final[Mapping[MemoryTag, float]] = {
     MemoryTag.WEIGHTS: 0.5,
@@ -16,9 +17,11 @@ _SHARES: Final[Mapping[MemoryTag, float]] = {
 }
 
 
-def machine_bytes() -> int:
-    """Physical memory of this machine."""
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+def machine_bytes(cgroup_limit: Path = _CGROUP_LIMIT) -> int:
+    """Memory of this machine, or of the container when that is less."""
+    physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    limit = cgroup_limit.read_text().strip() if cgroup_limit.is_file() else "max"
+    return min(physical, int(limit)) if limit.isdigit() else physical
 
 
 def pool_budgets(total_bytes: int) -> dict[MemoryTag, int]:
