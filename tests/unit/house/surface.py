@@ -5,6 +5,7 @@ a change does to users.
 """
 
 import importlib
+import importlib.util
 import inspect
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,20 +15,25 @@ FROZEN = Path(__file__).with_name("surface.txt")
 # Of the first, names alone: it hands on what the others have, and some of it needs torch.
 FACE = "fastvideo"
 MODULES = ("fastvideo.client", "fastvideo.errors", "fastvideo.loops.contract")
+WITH_TORCH = ("fastvideo.engine.engine", "fastvideo.engine.results", "fastvideo.loops.suite")
+
+
+def has_torch() -> bool:
+    """Whether the modules below the torch line can be looked at here."""
+    return importlib.util.find_spec("torch") is not None
 
 
 def lines() -> list[str]:
     """One line for each public name, method and field, sorted."""
     found = {f"{FACE}.{name}" for name in importlib.import_module(FACE).__all__}
-    for name in MODULES:
+    for name in (*MODULES, *(WITH_TORCH if has_torch() else ())):
         module = importlib.import_module(name)
         for public in _names(module):
-            found.add(f"{name}.{public}")
-            value = getattr(module, public, None)
+            value = getattr(module, public)
+            parameters = _parameters(value) if inspect.isfunction(value) else ""
+            found.add(f"{name}.{public}{parameters}")
             if inspect.isclass(value):
                 found |= {f"{name}.{public}.{member}" for member in _members(value)}
-            elif inspect.isfunction(value):
-                found.add(f"{name}.{public}{_parameters(value)}")
     return sorted(found)
 
 
@@ -46,8 +52,9 @@ def _members(cls: type) -> Iterator[str]:
     for name, value in vars(cls).items():
         if name.startswith("_"):
             continue
-        if inspect.isfunction(value):
-            yield f"{name}{_parameters(value)}"
+        function = getattr(value, "__func__", value)
+        if inspect.isfunction(function):
+            yield f"{name}{_parameters(function)}"
         elif isinstance(value, property):
             yield name
     for name in vars(cls).get("__annotations__", {}):
@@ -59,7 +66,7 @@ def _parameters(function: object) -> str:
     parameters = inspect.signature(function).parameters.values()  # type: ignore[arg-type]
     shown = []
     for parameter in parameters:
-        if parameter.name == "self":
+        if parameter.name in {"self", "cls"}:
             continue
         if parameter.kind is parameter.KEYWORD_ONLY and "*" not in shown:
             shown.append("*")
