@@ -10,14 +10,17 @@ from collections.abc import Iterator
 
 import pytest
 
-from fastvideo.client import AsyncClient, CallPolicy
+from fastvideo.client import AsyncClient, CallPolicy, Client
 from fastvideo.events.catalog import TERMINAL
+from fastvideo.events.types import Event
+from fastvideo.requests.events import RequestQueued
 from fastvideo.requests.types import RequestState, RequestStatus, SamplingOverrides
 from tests.e2e.stack import Stack, poll, running_stack
 
 PROMPT = "a white six moving right"
 STEPS = 30
-KILLS = 20
+KILLS_EACH = 4
+SEEDS = 3
 VICTIMS = ("gateway", "scheduler-1", "worker-1", "nats", "postgres")
 # Long enough for a part to be restarted and for a worker to load its model again.
 PATIENT = CallPolicy(timeout_s=60.0, silence_s_max=120.0)
@@ -59,38 +62,70 @@ async def ended(client: AsyncClient, request_id: str) -> RequestState:
     return state
 
 
-async def test_random_kills_lose_and_double_nothing(own_stack: Stack) -> None:
+@pytest.fixture(scope="module")
+def undisturbed(own_stack: Stack) -> dict[int, str]:
+    """Latents digests by seed, of requests that nobody disturbs."""
+    with Client(own_stack.gateway, policy=PATIENT) as client:
+        return {
+            seed: client.generate(
+                PROMPT, sampling=SamplingOverrides(steps=STEPS, seed=seed)
+            ).latents_digest
+            for seed in range(SEEDS)
+        }
+
+
+async def listed(client: AsyncClient) -> Counter[str]:
+    """How often each request is in the list of all."""
+    found: Counter[str] = Counter()
+    token = ""
+    while True:
+        page = await client.list(page_size=50, page_token=token)
+        found.update(state.spec.request_id for state in page.items)
+        token = page.next_page_token
+        if not token:
+            return found
+
+
+@pytest.mark.parametrize("victim", VICTIMS)
+async def test_random_kills_lose_and_double_nothing(
+    own_stack: Stack, undisturbed: dict[int, str], victim: str
+) -> None:
     seed = random.SystemRandom().randrange(2**32)
     print(f"seed {seed}")  # noqa: T201 - so that a failure can be repeated
     chance = random.Random(seed)
-    submitted: list[str] = []
     async with AsyncClient(own_stack.gateway, policy=PATIENT) as client:
-        undisturbed = {}
-        for which in range(3):
-            submitted.append(await submit(client, which))
-            undisturbed[which] = (await ended(client, submitted[-1])).latents_digest
-        for kill in range(KILLS):
-            victim = VICTIMS[kill % len(VICTIMS)]
+        before = await listed(client)
+        submitted: list[str] = []
+        for kill in range(KILLS_EACH):
             pid = await asyncio.to_thread(pid_of, own_stack, victim)
-            which = chance.randrange(3)
-            request_id = await submit(client, which)
-            submitted.append(request_id)
+            which = chance.randrange(SEEDS)
+            submitted.append(await submit(client, which))
             await asyncio.sleep(chance.uniform(0, 1.2))
             os.kill(pid, signal.SIGKILL)
-            state = await ended(client, request_id)
-            where = f"kill {kill} of {victim}, seed {seed}"
-            assert state.status is RequestStatus.COMPLETED, f"{where}: {state.error}"
-            assert state.latents_digest == undisturbed[which], where
-            assert len({artifact.artifact_id for artifact in state.artifacts}) == 1, where
-        listed: Counter[str] = Counter()
-        token = ""
-        while True:
-            page = await client.list(page_size=50, page_token=token)
-            listed.update(state.spec.request_id for state in page.items)
-            token = page.next_page_token
-            if not token:
-                break
-    assert listed == Counter(submitted)
+            state = await ended(client, submitted[-1])
+            assert state.status is RequestStatus.COMPLETED, f"kill {kill}: {state.error}"
+            assert state.latents_digest == undisturbed[which], f"kill {kill}"
+            assert len({artifact.artifact_id for artifact in state.artifacts}) == 1
+        assert await listed(client) == before + Counter(submitted)
+
+
+@pytest.mark.row("EVT-02")
+async def test_without_a_worker_a_request_is_queued_and_says_why(own_stack: Stack) -> None:
+    pid = pid_of(own_stack, "worker-1")
+    os.kill(pid, signal.SIGKILL)
+    queued: list[RequestQueued] = []
+
+    def note(event: Event) -> None:
+        if isinstance(event.payload, RequestQueued):
+            queued.append(event.payload)
+
+    async with AsyncClient(own_stack.gateway, policy=PATIENT) as client:
+        request_id = await submit(client, 0)
+        async with asyncio.timeout(REQUEST_S_MAX):
+            state = await client.wait(request_id, on_event=note)
+    assert state.status is RequestStatus.COMPLETED
+    assert queued
+    assert all(event.position or event.reason for event in queued)
 
 
 def test_data_survives_down_and_up_and_a_wiped_bus(own_stack: Stack) -> None:
