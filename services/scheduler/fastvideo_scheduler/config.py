@@ -22,7 +22,7 @@ class Config:
     shard: str = "0"
     lease_ttl_s: float = 3.0
     # Silence after which a worker counts as lost.
-    worker_timeout_s: float = 2.0
+    worker_timeout_s: float = 5.0
     resident_requests_max: int = 32
     attempts_max: int = 3
     log_level: str = "INFO"
@@ -42,7 +42,7 @@ def load_config(environment: Mapping[str, str]) -> Config:
         checkpoints=Path(checkpoints) if checkpoints else None,
         shard=get("FASTVIDEO_SHARD") or "0",
         lease_ttl_s=_number(environment, "FASTVIDEO_LEASE_TTL_S", 3.0, least=0.2),
-        worker_timeout_s=_number(environment, "FASTVIDEO_WORKER_TIMEOUT_S", 2.0, least=0.2),
+        worker_timeout_s=_number(environment, "FASTVIDEO_WORKER_TIMEOUT_S", 5.0, least=0.2),
         resident_requests_max=int(
             _number(environment, "FASTVIDEO_RESIDENT_REQUESTS_MAX", 32, least=1)
         ),

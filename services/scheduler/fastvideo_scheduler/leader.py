@@ -143,13 +143,13 @@ class Leader:
 
     async def _take_report(self, event: LinkInput) -> None:
         """What a worker's link tells."""
+        if isinstance(event, WorkerAttached):
+            _LOG.info("worker attached", worker_id=event.worker_id, address=event.address)
+        await self.take(event, report=None if isinstance(event, WorkerDraining) else event)
         if isinstance(event, BatchExecuted):
             self._spans.end_batch(event)
         elif isinstance(event, WorkerLost):
             self._spans.lose_worker(event.worker_id)
-        elif isinstance(event, WorkerAttached):
-            _LOG.info("worker attached", worker_id=event.worker_id, address=event.address)
-        await self.take(event, report=None if isinstance(event, WorkerDraining) else event)
 
     async def _take_request(self, record: LiveRecord) -> None:
         spec = record.spec

@@ -185,9 +185,14 @@ class WorkerLink:
         """Beat, and end the stream of a worker that is silent."""
         sequence = 0
         begun_s = self._heard_s = self._clock.monotonic_s()
+        every_s = self._terms.timeout_s / BEATS_PER_TIMEOUT
         while self._failure is None:
-            await asyncio.sleep(self._terms.timeout_s / BEATS_PER_TIMEOUT)
+            slept_from_s = self._clock.monotonic_s()
+            await asyncio.sleep(every_s)
             now_s = self._clock.monotonic_s()
+            if now_s - slept_from_s > 2 * every_s:
+                # It was this process that stood still: first read what has come meanwhile.
+                self._heard_s = now_s
             if self.attached:
                 silence_s, limit_s = now_s - self._heard_s, self._terms.timeout_s
             else:

@@ -5,7 +5,6 @@ a batch's hangs under its first request's and links to the others'.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 
 from opentelemetry import trace
 from opentelemetry.trace import Link, Span, SpanKind, Status, StatusCode
@@ -22,17 +21,18 @@ from fastvideo.scheduling.events import (
 from fastvideo.telemetry.tracing import SCOPE, context_from, set_attributes, traceparent_of
 
 
-@dataclass(slots=True)
 class Spans:
     """Open spans; each is ended by the decision or the report that ends its subject."""
 
-    requests: dict[str, tuple[Span, str]] = field(default_factory=dict)
-    # Batch to its worker and its span.
-    batches: dict[str, tuple[str, Span]] = field(default_factory=dict)
+    def __init__(self) -> None:
+        self._tracer = trace.get_tracer(SCOPE)
+        # Request to its span and traceparent; batch to its decision and span.
+        self.requests: dict[str, tuple[Span, str]] = {}
+        self.batches: dict[str, tuple[DispatchBatch, Span]] = {}
 
     def begin_request(self, spec: RequestSpec, traceparent: str) -> None:
         """A request came."""
-        span = trace.get_tracer(SCOPE).start_span(
+        span = self._tracer.start_span(
             "scheduler.request",
             context=context_from(traceparent),
             kind=SpanKind.CONSUMER,
@@ -76,42 +76,49 @@ class Spans:
         span.end()
 
     def begin_batch(self, decision: DispatchBatch) -> str:
-        """A batch goes to its worker; gives its traceparent."""
+        """A batch goes to its worker; gives its traceparent.
+
+        The worker waits for this, so all that can be said later is said at the end.
+        """
         names = dict.fromkeys(loop.request_id for loop in decision.loops)
-        first, *others = [self.requests[name][0] for name in names if name in self.requests] or [
-            trace.INVALID_SPAN
-        ]
-        span = trace.get_tracer(SCOPE).start_span(
+        known = [self.requests[name][0] for name in names if name in self.requests]
+        first = known[0] if known else trace.INVALID_SPAN
+        span = self._tracer.start_span(
             "scheduler.batch",
             context=trace.set_span_in_context(first),
             kind=SpanKind.PRODUCER,
-            links=[Link(other.get_span_context()) for other in others],
-            attributes={
-                "fastvideo.batch_id": decision.batch_id,
-                "fastvideo.worker_id": decision.worker_id,
-                "fastvideo.batch.kind": decision.kind.value,
-                "fastvideo.batch.units": len(decision.unit_ids),
-                "fastvideo.batch.predicted_seconds": decision.predicted_seconds,
-            },
+            links=[Link(other.get_span_context()) for other in known[1:]],
         )
-        self.batches[decision.batch_id] = (decision.worker_id, span)
-        return traceparent_of(span)
+        self.batches[decision.batch_id] = (decision, span)
+        context = span.get_span_context()
+        if not context.is_valid:
+            return ""
+        return f"00-{context.trace_id:032x}-{context.span_id:016x}-{context.trace_flags:02x}"
 
     def end_batch(self, executed: BatchExecuted) -> None:
         """A worker reported a batch."""
         known = self.batches.pop(executed.batch_id, None)
         if known is None:
             return
-        span = known[1]
-        span.set_attribute("fastvideo.batch.measured_seconds", executed.measured_seconds)
+        decision, span = known
+        span.set_attributes(
+            {
+                "fastvideo.batch_id": decision.batch_id,
+                "fastvideo.worker_id": decision.worker_id,
+                "fastvideo.batch.kind": decision.kind.value,
+                "fastvideo.batch.units": len(decision.unit_ids),
+                "fastvideo.batch.predicted_seconds": decision.predicted_seconds,
+                "fastvideo.batch.measured_seconds": executed.measured_seconds,
+            }
+        )
         if any(result.error is not None for result in executed.results):
             span.set_status(Status(StatusCode.ERROR, "a unit failed"))
         span.end()
 
     def lose_worker(self, worker_id: str) -> None:
         """The batches of a worker will not be reported."""
-        for batch_id, (owner, span) in list(self.batches.items()):
-            if owner == worker_id:
+        for batch_id, (decision, span) in list(self.batches.items()):
+            if decision.worker_id == worker_id:
                 del self.batches[batch_id]
                 _abandon([span], "the worker was lost")
 
