@@ -63,7 +63,7 @@ def test_on_a_terminal_there_is_a_bar(stack: Stack, tmp_path: Path) -> None:
     try:
         process = subprocess.Popen(
             [PROGRAM, "generate", PROMPT, "--steps", "10", "-o", str(tmp_path / "out.mp4")],
-            stdout=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
             stderr=follower,
             env=stack.environment | {"TERM": "xterm"},
         )
