@@ -1,8 +1,8 @@
 """P7: from a unit's report to the start of the next one; and P4: the core alone.
 
 P7 runs a real scheduler process, with its log, its relay and its traces, and a worker here whose
-units sleep for 5 ms; a scheduler writes and relays while units run. Its peer is a bare grpc.aio stream between two processes, in the same
-direction: what the server sends is answered by the client.
+units sleep for 5 ms; a scheduler writes and relays while units run. Its peer is a bare grpc.aio
+stream between two processes, in the same direction: the client answers what the server sends.
 """
 
 import asyncio

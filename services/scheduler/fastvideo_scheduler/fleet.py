@@ -19,6 +19,7 @@ class Fleet:
     def __init__(self, make_link: MakeLink) -> None:
         self._make_link = make_link
         self._links: dict[str, tuple[WorkerLink, asyncio.Task[None]]] = {}
+        self._closed = False
 
     @property
     def links(self) -> tuple[WorkerLink, ...]:
@@ -43,7 +44,7 @@ class Fleet:
             raise ResourceExhausted(
                 f"{WORKERS_MAX} workers are linked, which is the most", subject="workers"
             )
-        if worker.worker_id not in self._links:
+        if worker.worker_id not in self._links and not self._closed:
             link = self._make_link(worker)
             task = asyncio.create_task(link.run(), name=f"link-{worker.worker_id}")
             self._links[worker.worker_id] = (link, task)
@@ -57,7 +58,8 @@ class Fleet:
             known[0].send(command)
 
     async def close(self) -> None:
-        """End all streams."""
+        """End all streams, and dial no worker any more."""
+        self._closed = True
         tasks = [task for _, task in self._links.values()]
         for task in tasks:
             task.cancel()

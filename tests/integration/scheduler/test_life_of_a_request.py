@@ -159,8 +159,16 @@ async def test_after_every_kind_of_end_nothing_is_reserved(stage: Stage):
     await stage.cancel("cancelled")
     for name in ("completed", "failed", "cancelled"):
         assert (await stage.ended(name)).type == f"Request{name.capitalize()}"
+    for n in range(30):
+        await stage.submit(f"more{n}", steps=1 + n % 5)
+        if n % 3 == 0:
+            await stage.cancel(f"more{n}")
+    for n in range(30):
+        await stage.ended(f"more{n}")
     status = await stage.status(scheduler)
     assert dict(status.reserved) == idle
     assert (status.live_requests, status.queued_requests) == (0, 0)
     assert status.workers[0].batches_in_flight == 0
     assert worker.held == {}
+    kept = scheduler.shard.leader._requests
+    assert (kept.specs, kept.spans.requests, kept.spans.batches) == ({}, {}, {})
