@@ -124,7 +124,7 @@ class _Receiver(trace_service_pb2_grpc.TraceServiceServicer):
         self.spans = 0
         self._lock = threading.Lock()
 
-    def Export(self, request, context):  # type: ignore[no-untyped-def]  # noqa: N802
+    def Export(self, request, context):  # type: ignore[no-untyped-def]
         with self._lock:
             self.spans += sum(
                 len(scope.spans) for res in request.resource_spans for scope in res.scope_spans

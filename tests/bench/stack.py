@@ -10,7 +10,7 @@ from pathlib import Path
 
 from fastvideo.local import StackAddresses, find_running
 
-FASTVIDEO = (sys.executable, "-m", "fastvideo.cli")
+FASTVIDEO = (str(Path(sys.executable).parent / "fastvideo"),)
 
 
 @contextmanager

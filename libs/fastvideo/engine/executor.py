@@ -20,6 +20,7 @@ from fastvideo.errors import (
     ContractViolation,
     FastVideoError,
     InvalidField,
+    Unavailable,
 )
 from fastvideo.loops.contract import (
     LoopOutput,
@@ -185,6 +186,17 @@ class Executor:
         for scope in self.values.scopes():
             self.values.release(scope)
         return gone
+
+    def start_over(self, timeout_s: float) -> None:
+        """Free everything and forget what was released, so that any attempt may come again.
+
+        To be called once no command is on its way. Raises Unavailable when units that run do
+        not reach their boundary within the time.
+        """
+        self.release_all()
+        if not self._loops.wait_gone(self._loops.refs, timeout_s):
+            raise Unavailable(f"units run that did not end within {timeout_s:g} s")
+        self._loops.forget()
 
     def release_model(self, model_instance_id: str) -> tuple[LoopRef, ...]:
         """Free every loop of a model; running ones at their boundary."""

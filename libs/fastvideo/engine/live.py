@@ -140,6 +140,12 @@ class LoopTable:
             while len(self._closed) > _CLOSED_SCOPES_MAX:
                 self._closed.popitem(last=False)
 
+    def forget(self) -> None:
+        """Begin anew: attempts and units that were released may come again."""
+        with self._changed:
+            self._closed.clear()
+            self._freed_units.clear()
+
     def release(self, wanted: Callable[[LiveLoop], bool]) -> tuple[LoopRef, ...]:
         """Free the loops that are wanted gone; one that runs goes at its boundary."""
         with self._changed:
@@ -149,6 +155,12 @@ class LoopTable:
                 if not loop.busy:
                     self._free(loop)
             return tuple(loop.ref for loop in going)
+
+    @property
+    def refs(self) -> tuple[LoopRef, ...]:
+        """The loops that live."""
+        with self._changed:
+            return tuple(self._loops)
 
     def wait_gone(self, refs: Iterable[LoopRef], timeout_s: float) -> bool:
         """Whether the loops were all gone within the time."""

@@ -1,6 +1,7 @@
 """python -m fastvideo_scheduler: lead or stand by until SIGTERM or SIGINT."""
 
 import asyncio
+import gc
 import os
 import signal
 import sys
@@ -21,6 +22,8 @@ async def _serve(config: Config) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopped.set)
     async with running_scheduler(config) as scheduler:
+        # What is imported lives for ever: no collection, in the middle of a step, needs to see it.
+        gc.freeze()
         _LOG.info("serving", address=scheduler.address)
         stop = asyncio.create_task(stopped.wait())
         await asyncio.wait({stop, scheduler.task}, return_when=asyncio.FIRST_COMPLETED)

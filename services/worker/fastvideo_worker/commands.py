@@ -15,6 +15,8 @@ from fastvideo.telemetry import tracing
 from fastvideo_worker.lanes import Lane
 
 _SHOWN_UNITS_MAX: Final = 16
+# How long the units of a former scheduler may take to their boundary.
+_START_OVER_S_MAX: Final = 20.0
 
 
 class Commands:
@@ -100,13 +102,17 @@ class Commands:
         self._executor.release(command)
 
     async def start_over(self) -> None:
-        """Free all loops and values, also those of commands that are still on their way."""
+        """Free all loops and values, also those of commands that are still on their way.
+
+        A scheduler may come back with attempts that were released under its predecessor, who
+        had no time to write them down. Raises Unavailable when a unit does not end in time.
+        """
         self._executor.release_all()
         # Behind everything that was queued before.
         await asyncio.gather(
             self._compute.run(self._executor.release_all), self._io.run(lambda: None)
         )
-        self._executor.release_all()
+        await asyncio.to_thread(self._executor.start_over, _START_OVER_S_MAX)
 
     def _check_draining(self, loop: LoopRef) -> None:
         """A draining worker finishes the requests that it has and takes no others."""

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from fastvideo.engine.executor import ExecutorLimits
-from fastvideo.errors import ContractViolation, InvalidField, ResourceExhausted
+from fastvideo.errors import ContractViolation, InvalidField, ResourceExhausted, Unavailable
 from fastvideo.requests.types import RequestSpec
 from fastvideo.scheduling.commands import ExecuteBatch, PrepareLoop, ReleaseLoops
 from fastvideo.scheduling.events import BatchExecuted, LoopFailed
@@ -171,6 +171,36 @@ def test_a_released_loop_is_gone_at_once_and_is_not_revived(
     assert isinstance(late, LoopFailed)
     assert late.error.reason == "LOOP_RELEASED"
     assert world.pools.in_use_bytes() == world.start_bytes
+
+
+def test_after_starting_over_an_attempt_that_was_released_may_come_again(
+    world: World, make_request: MakeRequest
+) -> None:
+    plan = world.prepare(make_request("r"))
+    world.executor.release(ReleaseLoops(request_id="r", attempt=1))
+    world.executor.start_over(timeout_s=10)
+    _run_to_end(world, world.prepare(make_request("r")))
+    assert plan.loop.attempt == 1
+
+
+def test_starting_over_waits_for_units_that_run(world: World, make_request: MakeRequest) -> None:
+    plan = world.prepare(make_request("r"))
+    started, proceed = threading.Event(), threading.Event()
+
+    def pause() -> None:
+        started.set()
+        assert proceed.wait(10)
+
+    world.kernel.during_step = pause
+    thread = threading.Thread(target=lambda: _step(world, plan))
+    thread.start()
+    assert started.wait(10)
+    with pytest.raises(Unavailable, match="did not end"):
+        world.executor.start_over(timeout_s=0.01)
+    proceed.set()
+    thread.join(10)
+    world.executor.start_over(timeout_s=10)
+    assert world.executor.loops == 0
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from diffusers import AutoencoderKLWan, UniPCMultistepScheduler, WanTransformer3
 from torch import nn
 from transformers import AutoTokenizer, UMT5EncoderModel
 
-from fastvideo.errors import CheckpointError
+from fastvideo.errors import CheckpointError, ContractViolation
 from fastvideo.loops.batch_invariance import Rows, exact_rows_max, rows_limit
 from fastvideo.loops.samplers import UniPC
 from fastvideo.model.component_config import check_loaded_config, config_sizes
@@ -39,9 +39,9 @@ class PerSampleConv(nn.Module):
 
 
 class PerTimestepConditions(nn.Module):
-    """Time and text embeddings, one timestep a call: a matrix of few rows takes other kernels.
+    """Time and text embeddings, one row's time a call: matrices of other sizes take other kernels.
 
-    Rows at one timestep, such as the branches of a step, share its embedding.
+    Rows at the same time, such as the branches of a step, share its embedding.
     """
 
     def __init__(self, inner: Any) -> None:
@@ -55,17 +55,27 @@ class PerTimestepConditions(nn.Module):
         encoder_hidden_states_image: torch.Tensor | None = None,
         timestep_seq_len: int | None = None,
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, None]:
-        """As `WanTimeTextImageEmbedding`, for text alone: timestep [B], text [B, L, D]."""
-        if encoder_hidden_states_image is not None or timestep_seq_len is not None:
-            raise NotImplementedError("text-to-video has neither images nor a timestep a token")
-        places: dict[int, int] = {}
-        rows = [places.setdefault(time, len(places)) for time in timestep.tolist()]
-        embeddings, projections = zip(*(self._time(time, timestep) for time in places), strict=True)
+        """As `WanTimeTextImageEmbedding`, for text alone.
+
+        `timestep` is [B], or [B * S] with a timestep a token; text [B, L, D].
+        """
+        if encoder_hidden_states_image is not None:
+            raise NotImplementedError("this transformer reads no features of images")
+        times = timestep.view(len(encoder_hidden_states), -1)
+        places: dict[tuple[float, ...], int] = {}
+        rows = [places.setdefault(tuple(time), len(places)) for time in times.tolist()]
+        firsts = [rows.index(place) for place in places.values()]
+        embeddings, projections = zip(
+            *(self._time(times[first], timestep_seq_len) for first in firsts), strict=True
+        )
         text = self.inner.text_embedder(encoder_hidden_states)
         return torch.cat(embeddings)[rows], torch.cat(projections)[rows], text, None
 
-    def _time(self, time: int, like: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        frequencies = self.inner.timesteps_proj(like.new_full((1,), time))
+    def _time(self, time: torch.Tensor, tokens: int | None) -> tuple[torch.Tensor, torch.Tensor]:
+        """Embedding and projection of one row's time: [1], or [S] with one a token."""
+        frequencies = self.inner.timesteps_proj(time)
+        if tokens is not None:
+            frequencies = frequencies.unflatten(0, (1, tokens))
         embedding = self.inner.time_embedder(frequencies)
         return embedding, self.inner.time_proj(self.inner.act_fn(embedding))
 
@@ -85,33 +95,36 @@ class Transformer(nn.Module):
     def forward(
         self, samples: torch.Tensor, timesteps: torch.Tensor, features: torch.Tensor
     ) -> torch.Tensor:
-        """Velocities [B, C, T, H, W] of samples [B, C, T, H, W] at timesteps [B], text [B, L, D].
+        """Velocities [B, C, T, H, W] of samples [B, C, T, H, W], text [B, L, D].
 
+        Timesteps are [B] int64, or [B, S] float32 with one a token where the card takes that.
         Raises ContractViolation naming the component when a shape or dtype is wrong.
         """
-        given = {
-            "hidden_states": samples,
-            "timestep": timesteps,
-            "encoder_hidden_states": features,
-        }
-        check_tensors(self._spec.component_id, self._spec.input_schema, given, self._sizes)
+        time = "timestep" if timesteps.ndim == 1 else "token_timestep"
+        given = {"hidden_states": samples, time: timesteps, "encoder_hidden_states": features}
+        _check_call(self._spec, given, self._sizes)
         return _run(self.module, (samples, timesteps, features))
 
-    def known_rows_max(self, latent_shape: tuple[int, ...], text_length: int) -> int | None:
+    def known_rows_max(
+        self, latent_shape: tuple[int, ...], text_length: int, *, token_times: bool = False
+    ) -> int | None:
         """How many rows of a shape may share a forward here; None until it was measured."""
-        return self._rows_max.get((*latent_shape, text_length))
+        return self._rows_max.get((*latent_shape, text_length, token_times))
 
-    def measured_rows_max(self, latent_shape: tuple[int, ...], text_length: int) -> int:
+    def measured_rows_max(
+        self, latent_shape: tuple[int, ...], text_length: int, *, token_times: bool = False
+    ) -> int:
         """How many rows [C, T, H, W] may share a forward on this machine.
 
-        Measured once a shape, on the first block alone: all blocks have the same shapes and so
-        take the same kernels.
+        `token_times` is for rows with a timestep a token. Measured once a shape, on the first
+        block alone: all blocks have the same shapes and so take the same kernels.
         """
-        key = (*latent_shape, text_length)
+        key = (*latent_shape, text_length, token_times)
         known = self._rows_max.get(key)
         if known is not None:
             return known
-        limit = rows_limit(latent_tokens(latent_shape))
+        tokens = latent_tokens(latent_shape)
+        limit = rows_limit(tokens)
         probe = _first_block_only(self.module)
         text_dim = self._sizes["text_dim"]
 
@@ -119,6 +132,8 @@ class Transformer(nn.Module):
             device = self.module.device
             samples = torch.randn((count, *latent_shape), generator=generator)
             timesteps = torch.randint(1, 1000, (count,), generator=generator)
+            if token_times:
+                timesteps = timesteps[:, None] * torch.ones(tokens)
             features = torch.randn((count, text_length, text_dim), generator=generator)
             return samples.to(device), timesteps.to(device), features.to(device)
 
@@ -150,7 +165,7 @@ class TextEncoder(nn.Module):
 
 
 class Vae(nn.Module):
-    """The causal video autoencoder, decoded one latent frame at a time."""
+    """The causal video autoencoder, one latent frame at a time."""
 
     def __init__(self, spec: ComponentSpec, module: AutoencoderKLWan) -> None:
         super().__init__()
@@ -171,13 +186,27 @@ class Vae(nn.Module):
 
         Raises ContractViolation naming the component when a shape or dtype is wrong.
         """
-        schemas = self._spec.input_schema
-        check_tensors(self._spec.component_id, schemas, {"latents": latents}, self._sizes)
+        _check_call(self._spec, {"latents": latents}, self._sizes)
         device = latents.device
         scaled = latents / self._inverse_std.to(device) + self._mean.to(device)
         with torch.no_grad():
             prepared: torch.Tensor = self.module.post_quant_conv(scaled)
         return prepared
+
+    def encode_image(self, image: torch.Tensor) -> torch.Tensor:
+        """Normalised latents [1, C, 1, H, W] of an image [1, 3, Y, X] in [-1, 1].
+
+        The mode of the posterior, as `WanImageToVideoPipeline` takes it.
+        Raises ContractViolation naming the component when a shape or dtype is wrong.
+        """
+        _check_call(self._spec, {"image": image}, self._sizes)
+        cache = [None] * int(self.module._cached_conv_counts["encoder"])
+        with torch.no_grad():
+            encoded = self.module.encoder(image.unsqueeze(2), feat_cache=cache, feat_idx=[0])
+            mode, _ = torch.chunk(self.module.quant_conv(encoded), 2, dim=1)
+            device = mode.device
+            latents: torch.Tensor = (mode - self._mean.to(device)) * self._inverse_std.to(device)
+        return latents
 
     def decode_frame(
         self, frame: torch.Tensor, cache: tuple[Any, ...], *, first: bool
@@ -190,6 +219,21 @@ class Vae(nn.Module):
         with torch.no_grad():
             pixels = self.module.decoder(frame, feat_cache=entries, feat_idx=[0], first_chunk=first)
         return torch.clamp(pixels, min=-1.0, max=1.0), tuple(entries)
+
+
+def _check_call(
+    spec: ComponentSpec, given: Mapping[str, torch.Tensor], sizes: Mapping[str, int]
+) -> None:
+    """Check the tensors of a call that gives some of what the card's component takes."""
+    schemas = {schema.name: schema for schema in spec.input_schema}
+    for name in given:
+        if name not in schemas:
+            raise ContractViolation(
+                f"{spec.component_id}: takes no {name}; allowed: {', '.join(schemas)}",
+                reason="TENSOR_MISMATCH",
+                subject=spec.component_id,
+            )
+    check_tensors(spec.component_id, [schemas[name] for name in given], given, sizes)
 
 
 def latent_tokens(latent_shape: tuple[int, ...]) -> int:

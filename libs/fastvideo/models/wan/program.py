@@ -18,10 +18,13 @@ from fastvideo.models.wan.loops.decode import DecodeKernel
 from fastvideo.models.wan.loops.denoise import DenoiseKernel
 from fastvideo.models.wan.loops.encode import EncodeKernel
 from fastvideo.models.wan.loops.latent_score import LatentScoreKernel
+from fastvideo.models.wan.loops.vae_encode import VaeEncodeKernel
 
 _KERNELS: Final[Mapping[str, Callable[[LoopSpec], LoopKernel[Any, Any]]]] = {
     "encode": EncodeKernel,
+    "vae_encode": VaeEncodeKernel,
     "denoise": DenoiseKernel,
+    "denoise_first_frame": DenoiseKernel,
     "decode": DecodeKernel,
     "latent_score": LatentScoreKernel,
 }

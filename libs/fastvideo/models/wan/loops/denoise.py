@@ -15,6 +15,11 @@ from fastvideo.model.specs import LoopSpec
 from fastvideo.models.resident import ResidentModel
 from fastvideo.models.wan.activations import transformer_activation_bytes
 from fastvideo.models.wan.components import Transformer
+from fastvideo.models.wan.first_frame import (
+    first_frame_of,
+    hold_first_frame,
+    token_timesteps,
+)
 from fastvideo.models.wan.geometry import latent_shape, shape_label
 from fastvideo.models.wan.keys import batch_key
 from fastvideo.requests.types import RequestSpec
@@ -37,6 +42,8 @@ class DenoiseState(StateBase):
     activation_bytes: int
     # How many rows may share a forward here; None until the shape was measured.
     rows_max: int | None
+    # [1, C, 1, H, W], what the first latent frame is held at; None where nothing holds it.
+    first_frame: torch.Tensor | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,17 +58,23 @@ class DenoiseOutput:
 
 
 class DenoiseKernel:
-    """The denoising loop of `diffusers.WanPipeline`, driven from outside, bit for bit."""
+    """The denoising loop of `diffusers.WanPipeline`, driven from outside, bit for bit.
+
+    Where the card's loop takes `image_latents`, that of `WanImageToVideoPipeline` with a
+    timestep a token: see `fastvideo.models.wan.first_frame`.
+    """
 
     def __init__(self, spec: LoopSpec) -> None:
         self.spec = spec
+        self._takes_image = any(schema.name == "image_latents" for schema in spec.input_schema)
 
     def init_state(
         self, loop: LoopRef, request: RequestSpec, inputs: Values, instance: ResidentModel
     ) -> DenoiseState:
         """Noise from the request's seed, and its schedule.
 
-        Raises InvalidField when the size does not fit or the features lack a branch.
+        Raises InvalidField when the size does not fit, the features lack a branch, or the
+        image's latents are of another size.
         """
         sampling = request.sampling
         shape = latent_shape(instance.card, sampling)
@@ -72,6 +85,7 @@ class DenoiseKernel:
                 "text_features", tuple(features.shape), f"{len(policy.branches)} branches"
             )
         features = features[: len(policy.branches)]
+        first_frame = first_frame_of(inputs["image_latents"], shape) if self._takes_image else None
         transformer: Transformer = instance.components["transformer"]
         sampler: UniPC = instance.components["scheduler"]
         text_length = features.shape[1]
@@ -95,7 +109,10 @@ class DenoiseKernel:
             activation_bytes=transformer_activation_bytes(
                 transformer, shape, text_length, len(policy.branches)
             ),
-            rows_max=transformer.known_rows_max(shape, text_length),
+            rows_max=transformer.known_rows_max(
+                shape, text_length, token_times=self._takes_image
+            ),
+            first_frame=first_frame,
         )
 
     def plan_step(self, state: DenoiseState, context: PlanContext) -> WorkPlan | None:
@@ -124,7 +141,9 @@ class DenoiseKernel:
         sampler: UniPC = instance.components["scheduler"]
         first = batch[0][0]
         shape, text_length = tuple(first.latents.shape[1:]), first.features.shape[1]
-        rows_max = transformer.measured_rows_max(shape, text_length)
+        rows_max = transformer.measured_rows_max(
+            shape, text_length, token_times=self._takes_image
+        )
         rows = [row for state, _ in batch for row in _rows(state)]
         predictions, forwards = predict(transformer, rows, rows_max)
         context.forwards += forwards
@@ -152,9 +171,10 @@ class DenoiseKernel:
 
     def finalize(self, state: DenoiseState, instance: ResidentModel) -> LoopOutput:
         """`latents` [1, C, T, H, W], as `WanPipeline(output_type="latent")` returns them."""
-        return LoopOutput(
-            values={"latents": state.latents}, digests={"latents": tensor_digest(state.latents)}
-        )
+        latents = state.latents
+        if state.first_frame is not None:
+            latents = hold_first_frame(latents, state.first_frame)
+        return LoopOutput(values={"latents": latents}, digests={"latents": tensor_digest(latents)})
 
     def state_bytes(self, state: DenoiseState) -> bytes:
         """Position, schedule, conditions, and every tensor that later steps read."""
@@ -168,7 +188,9 @@ class DenoiseKernel:
             "guidance_scale": state.request.sampling.guidance_scale,
             "features": state.features_digest,
         }
-        return encode_state(header, (state.latents, sampler.last_sample, *sampler.model_outputs))
+        tensors = (state.latents, sampler.last_sample, *sampler.model_outputs)
+        held = () if state.first_frame is None else (state.first_frame,)
+        return encode_state(header, (*tensors, *held))
 
 
 def initial_noise(shape: tuple[int, int, int, int], seed: int) -> torch.Tensor:
@@ -178,8 +200,12 @@ def initial_noise(shape: tuple[int, int, int, int], seed: int) -> torch.Tensor:
 
 
 def _rows(state: DenoiseState) -> tuple[Row, ...]:
-    timestep = state.schedule.timesteps[state.sampler.step_index].view(1)
-    return branch_rows(state.latents, timestep.to(state.latents.device), state.features)
+    device = state.latents.device
+    timestep = state.schedule.timesteps[state.sampler.step_index].view(1).to(device)
+    if state.first_frame is None:
+        return branch_rows(state.latents, timestep, state.features)
+    held = hold_first_frame(state.latents, state.first_frame)
+    return branch_rows(held, token_timesteps(timestep, held), state.features)
 
 
 def _split(
