@@ -9,8 +9,6 @@ from typing import Final
 
 from opentelemetry import metrics, trace
 from opentelemetry.context import Context
-from opentelemetry.exporter.otlp.proto.grpc.metric_exporter import OTLPMetricExporter
-from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import (
     MetricExporter,
@@ -108,6 +106,10 @@ def build(
     readers: list[MetricReader] = []
     exporters: list[SpanExporter | MetricExporter] = []
     if otlp_endpoint is not None:
+        # Costs most of a command line's start, and is needed only here.
+        from opentelemetry.exporter.otlp.proto.grpc.metric_exporter import OTLPMetricExporter
+        from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
+
         insecure = not otlp_endpoint.startswith("https://")
         timeout_s = EXPORT_MS_MAX / 1000
         exporter = exporter or OTLPSpanExporter(otlp_endpoint, insecure, timeout=timeout_s)
