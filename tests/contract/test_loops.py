@@ -14,7 +14,7 @@ from fastvideo.loops.runner import run_loop
 from fastvideo.loops.suite import LoopCase, LoopReport, check_loop
 from fastvideo.models.wan.loops.denoise import DenoiseKernel, DenoiseOutput, DenoiseState
 from fastvideo.requests.types import RequestKind
-from fastvideo.scheduling.work import WorkPlan, WorkUnit
+from fastvideo.scheduling.work import LoopRef, WorkPlan, WorkUnit
 from tests.parity.wan import embedded_model, generation
 
 PROMPTS = ("a red three moving left", "a blue digit nine moves up", "the four is green")
@@ -48,6 +48,23 @@ def latents(index: int, **changes: Any) -> LoopCase:
     return replace(case, inputs={**case.inputs, **made})
 
 
+def image(index: int, **changes: Any) -> LoopCase:
+    """A case of the loop that starts from an image."""
+    pixels = torch.randint(
+        0, 256, (40 + index, 60, 3), generator=torch.Generator().manual_seed(index)
+    ).to(torch.uint8)
+    request = generation(f"r{index}", seed=index, **changes)
+    return LoopCase(request=request, inputs={"image": pixels})
+
+
+def first_frame(index: int, **changes: Any) -> LoopCase:
+    """A case of the loop that starts from text features and an image's latents."""
+    model = embedded_model()
+    case, given = features(index, **changes), image(index, **changes)
+    made = run_loop(model.kernels["vae_encode"], given.request, given.inputs, model).values
+    return replace(case, inputs={**case.inputs, **made})
+
+
 @pytest.mark.row("LOOP-01", "LOOP-02", "LOOP-03", "LOOP-04", "LOOP-05")
 @pytest.mark.parametrize("cached", [False, True])
 def test_the_encode_loop_keeps_the_contract(cached: bool) -> None:
@@ -72,6 +89,44 @@ def test_the_denoise_loop_keeps_the_contract_with_mixed_steps_and_guidance() -> 
     assert report.units == (4, 2, 3, 4, 3)
     assert report.batch_max >= 2
     assert report.forwards_shared < report.forwards_alone
+
+
+@pytest.mark.row("LOOP-01", "LOOP-02", "LOOP-03", "LOOP-04", "LOOP-05", "LOOP-07")
+def test_the_denoise_loop_from_an_image_keeps_the_contract_with_mixed_steps_and_guidance() -> None:
+    cases = [
+        first_frame(0, steps=4, guidance_scale=5.0),
+        first_frame(1, steps=2, guidance_scale=3.0),
+        first_frame(2, steps=3, guidance_scale=1.0),
+        first_frame(3, steps=4, guidance_scale=3.0, flow_shift=5.0),
+    ]
+    report = check("denoise_first_frame", cases, None)
+    assert report.units == (4, 2, 3, 4)
+    assert report.batch_max >= 2
+    assert report.forwards_shared < report.forwards_alone
+
+
+def test_steps_with_and_without_an_image_never_share_a_forward() -> None:
+    model = embedded_model()
+
+    def batch_key(loop_id: str, case: LoopCase) -> str:
+        kernel = model.kernels[loop_id]
+        state = kernel.init_state(
+            LoopRef(request_id="r", node_id="n", attempt=1), case.request, case.inputs, model
+        )
+        plan = kernel.plan_step(state, PlanContext(model_instance_id="m"))
+        assert plan is not None
+        return plan.units[0].batch_key
+
+    assert batch_key("denoise", features(0)) != batch_key("denoise_first_frame", first_frame(0))
+    assert batch_key("denoise", features(0)) == batch_key("denoise", features(1))
+
+
+@pytest.mark.row("LOOP-01", "LOOP-02", "LOOP-03", "LOOP-04", "LOOP-05", "LOOP-07")
+def test_the_image_encode_loop_keeps_the_contract() -> None:
+    cases = [image(0), image(1, width=32), image(2)]
+    report = check("vae_encode", cases, None)
+    assert report.units == (1, 1, 1)
+    assert report.batch_max == 1
 
 
 @pytest.mark.row("LOOP-01", "LOOP-07")

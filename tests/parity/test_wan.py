@@ -144,7 +144,7 @@ class OneRowAForward(DenoiseKernel):
     ) -> Sequence[DenoiseOutput]:
         with pytest.MonkeyPatch.context() as patch:
             transformer = type(instance.components["transformer"])
-            patch.setattr(transformer, "measured_rows_max", lambda *_: 1)
+            patch.setattr(transformer, "measured_rows_max", lambda *_, **__: 1)
             return super().run_step(batch, instance, context)
 
 

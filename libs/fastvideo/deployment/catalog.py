@@ -9,7 +9,7 @@ from fastvideo.errors import CheckpointError, InvalidField, NotFound
 from fastvideo.model.card import card_digest, load_cards
 from fastvideo.model.manifest import MANIFEST_NAME
 from fastvideo.model.specs import ModelSpec
-from fastvideo.program.load import check_programs, load_programs
+from fastvideo.program.load import check_programs, check_served, load_programs, programs_for
 from fastvideo.program.specs import ProgramSpec
 from fastvideo.requests.types import RequestKind
 
@@ -76,9 +76,12 @@ class Catalog:
         entries: dict[str, CatalogEntry] = {}
         for family in sorted(path.parent for path in families.glob("*/cards")):
             programs = load_programs(family / "programs.yaml")
-            for model_id, card in load_cards(family / "cards").items():
-                check_programs(programs, card, f"{family.name}/programs.yaml for {model_id}")
-                entries[model_id] = _entry(card, programs, family, checkpoints)
+            cards, source = load_cards(family / "cards"), f"{family.name}/programs.yaml"
+            check_served(programs, cards.values(), source)
+            for model_id, card in cards.items():
+                own = programs_for(programs, card)
+                check_programs(own, card, f"{source} for {model_id}")
+                entries[model_id] = _entry(card, own, family, checkpoints)
         catalog = cls(entries)
         if models is None:
             return catalog

@@ -1,5 +1,6 @@
 """Programs as data: read from a family's YAML file."""
 
+from collections.abc import Iterable
 from pathlib import Path
 
 from fastvideo.model.documents import InvalidDocument, parse, read_document
@@ -30,6 +31,27 @@ def load_programs(path: Path) -> dict[str, ProgramSpec]:
     if problems:
         raise InvalidDocument(path.name, problems)
     return programs
+
+
+def programs_for(programs: dict[str, ProgramSpec], card: ModelSpec) -> dict[str, ProgramSpec]:
+    """The programs whose capability a card's model has."""
+    able = card.capabilities.capabilities
+    return {name: program for name, program in programs.items() if program.capability in able}
+
+
+def check_served(programs: dict[str, ProgramSpec], cards: Iterable[ModelSpec], source: str) -> None:
+    """Check that each program of a family is one that some card of it can run.
+
+    Raises InvalidDocument naming the file and each program that nobody runs.
+    """
+    able = {capability for card in cards for capability in card.capabilities.capabilities}
+    problems = {
+        f"programs.{name}.capability": f"{program.capability!r} is no capability of any card"
+        for name, program in programs.items()
+        if program.capability not in able
+    }
+    if problems:
+        raise InvalidDocument(source, problems)
 
 
 def check_programs(programs: dict[str, ProgramSpec], card: ModelSpec, source: str) -> None:

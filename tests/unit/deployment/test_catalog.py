@@ -92,6 +92,16 @@ def test_a_program_is_found_by_name_and_only_for_its_kind() -> None:
     with pytest.raises(InvalidField) as caught:
         entry.program_for(RequestKind.GENERATION, "decode_latents")
     assert caught.value.field == "program_id"
+    assert caught.value.allowed == "image_to_video or text_to_video"
+
+
+def test_a_model_has_the_programs_that_its_card_is_capable_of() -> None:
+    catalog = Catalog.load()
+    assert "image_to_video" in catalog.get("moving-digits").programs
+    assert "image_to_video" not in catalog.get(BASE).programs
+    with pytest.raises(InvalidField) as caught:
+        catalog.get(BASE).program_for(RequestKind.GENERATION, "image_to_video")
+    assert caught.value.field == "program_id"
     assert caught.value.allowed == "text_to_video"
 
 

@@ -7,7 +7,7 @@ import yaml
 
 from fastvideo.deployment.catalog import FAMILIES, Catalog
 from fastvideo.model.documents import InvalidDocument
-from fastvideo.program.load import check_programs, load_programs
+from fastvideo.program.load import check_programs, check_served, load_programs, programs_for
 from fastvideo.program.specs import (
     EdgeKind,
     NodeKind,
@@ -145,15 +145,29 @@ def test_the_shipped_programs_pass_on_every_card() -> None:
     programs = load_programs(FAMILIES / "wan" / "programs.yaml")
     assert set(programs) == {
         "text_to_video",
+        "image_to_video",
         "text_to_latents",
         "encode_text",
         "decode_latents",
         "score_latents",
     }
     assert {program.request_kind for program in programs.values()} == set(RequestKind)
-    assert all(program.is_default for program in programs.values())
-    for entry in Catalog.load().entries:
-        check_programs(programs, entry.card, "programs.yaml")
+    assert {name for name, program in programs.items() if not program.is_default} == {
+        "image_to_video"
+    }
+    cards = {entry.card.model_id: entry.card for entry in Catalog.load().entries}
+    check_served(programs, cards.values(), "programs.yaml")
+    for card in cards.values():
+        check_programs(programs_for(programs, card), card, "programs.yaml")
+    assert set(programs_for(programs, cards["moving-digits"])) == set(programs)
+    left_out = set(programs) - set(programs_for(programs, cards["wan2.1-t2v-1.3b"]))
+    assert left_out == {"image_to_video"}
+
+
+def test_a_program_that_no_card_of_the_family_can_run_is_named() -> None:
+    nobody = replace(PROGRAM, program_id="p", capability="video_to_audio")
+    with pytest.raises(InvalidDocument, match=r"programs\.p\.capability.*no capability of any"):
+        check_served({"p": nobody}, [CARD], "programs.yaml")
 
 
 def write(tmp_path: Path, change: Any) -> Path:

@@ -4,13 +4,24 @@ from fastvideo.models.wan.components import Transformer, latent_tokens
 
 # float32 tensors of a token's width that are alive at once in a block, with the feed-forward.
 _TENSORS_A_TOKEN = 24
+# And with a timestep a token: its embedding, six modulations, and their sums with the tables.
+_TENSORS_A_TOKEN_TIME = 16
 
 
 def transformer_activation_bytes(
-    transformer: Transformer, latent_shape: tuple[int, ...], text_length: int, rows: int
+    transformer: Transformer,
+    latent_shape: tuple[int, ...],
+    text_length: int,
+    rows: int,
+    *,
+    token_times: bool = False,
 ) -> int:
-    """Bytes for a forward of so many rows [C, T, H, W], a generous bound."""
+    """Bytes for a forward of so many rows [C, T, H, W], a generous bound.
+
+    `token_times` is for rows with a timestep a token.
+    """
     config = transformer.module.config
     width = int(config.num_attention_heads * config.attention_head_dim)
     tokens = latent_tokens(latent_shape) + text_length
-    return 4 * rows * tokens * (_TENSORS_A_TOKEN * width + 2 * int(config.ffn_dim))
+    tensors = _TENSORS_A_TOKEN + (_TENSORS_A_TOKEN_TIME if token_times else 0)
+    return 4 * rows * tokens * (tensors * width + 2 * int(config.ffn_dim))

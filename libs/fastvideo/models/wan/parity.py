@@ -1,4 +1,4 @@
-"""Parity of Wan with `diffusers.WanPipeline` on the same weights.
+"""Parity of Wan with `diffusers.WanPipeline` on the same weights, or with that for images.
 
 C0 compares each component with the upstream object, C1 the trajectory of the latents step by
 step and the final frames. `python -m fastvideo.models.wan.parity` prints the report.
@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any, Final
 
 import torch
-from diffusers import UniPCMultistepScheduler, WanPipeline
+from diffusers import UniPCMultistepScheduler, WanImageToVideoPipeline, WanPipeline
+from PIL import Image
 
 from fastvideo.deployment.catalog import Catalog
 from fastvideo.errors import FastVideoError
@@ -21,6 +22,7 @@ from fastvideo.loops.divergence import Divergence, compare_trajectories, max_abs
 from fastvideo.loops.guidance import Row, predict
 from fastvideo.loops.runner import run_loop
 from fastvideo.loops.samplers import UniPC
+from fastvideo.media.images import Pixels, crop_box, decode_image
 from fastvideo.model.specs import ModelSpec
 from fastvideo.models.registry import load_instance_parts
 from fastvideo.models.resident import StandaloneModel
@@ -93,16 +95,30 @@ def load_reference(folder: Path) -> Any:
     return pipeline
 
 
+def image_reference(reference: Any) -> Any:
+    """The upstream pipeline for images over the same modules, with a timestep a token."""
+    modules = ("tokenizer", "text_encoder", "vae", "scheduler", "transformer")
+    pipeline = WanImageToVideoPipeline(
+        **{name: getattr(reference, name) for name in modules}, expand_timesteps=True
+    )
+    pipeline.set_progress_bar_config(disable=True)
+    return pipeline
+
+
 def parity_report(
-    model: StandaloneModel, reference: Any, prompt: str, cases: Sequence[SamplingParams]
+    model: StandaloneModel,
+    reference: Any,
+    prompt: str,
+    cases: Sequence[SamplingParams],
+    image: Pixels | None = None,
 ) -> ParityReport:
-    """C0 of every component, and C1 of every case."""
+    """C0 of every component, and C1 of every case, from an image if there is one."""
     return ParityReport(
         model_id=model.card.model_id,
         reference=model.card.parity.reference,
         components=tuple(component_parity(model, reference, prompt)),
         trajectories=tuple(
-            trajectory_parity(model, reference, prompt, sampling) for sampling in cases
+            trajectory_parity(model, reference, prompt, sampling, image) for sampling in cases
         ),
     )
 
@@ -128,24 +144,38 @@ def component_parity(
 
 
 def trajectory_parity(
-    model: StandaloneModel, reference: Any, prompt: str, sampling: SamplingParams
+    model: StandaloneModel,
+    reference: Any,
+    prompt: str,
+    sampling: SamplingParams,
+    image: Pixels | None = None,
 ) -> TrajectoryParity:
-    """C1: the same prompt, seed and sampling through our loops and through the pipeline."""
+    """C1: the same prompt, seed and sampling through our loops and through the pipeline.
+
+    With an image, which both see cut to the request's shape, `reference` is still the pipeline
+    that `load_reference` gives.
+    """
     request = parity_request(model.card, prompt, sampling)
     kernels = model.kernels
     ours: list[torch.Tensor] = []
     context = StepContext()
-    features = run_loop(kernels["encode"], request, {}, model).values
+    values = dict(run_loop(kernels["encode"], request, {}, model).values)
+    loop_id = "denoise"
+    if image is not None:
+        loop_id = "denoise_first_frame"
+        given = {"image": torch.from_numpy(image)}
+        values |= run_loop(kernels["vae_encode"], request, given, model).values
+        reference = image_reference(reference)
     denoised = run_loop(
-        kernels["denoise"],
+        kernels[loop_id],
         request,
-        features,
+        values,
         model,
         context=context,
         on_step=lambda state: ours.append(state.latents),
     )
     frames = run_loop(kernels["decode"], request, denoised.values, model).values["frames"]
-    theirs, their_pixels = _reference_run(model, reference, prompt, sampling)
+    theirs, their_pixels = _reference_run(model, reference, prompt, sampling, image)
     their_frames = (their_pixels * 255).round().to(torch.uint8)
     return TrajectoryParity(
         sampling=sampling,
@@ -187,7 +217,11 @@ def format_report(report: ParityReport) -> str:
 
 
 def _reference_run(
-    model: StandaloneModel, reference: Any, prompt: str, sampling: SamplingParams
+    model: StandaloneModel,
+    reference: Any,
+    prompt: str,
+    sampling: SamplingParams,
+    image: Pixels | None,
 ) -> tuple[list[torch.Tensor], torch.Tensor]:
     """Latents after each step, and the pixels [F, height, width, 3] in [0, 1]."""
     trajectory: list[torch.Tensor] = []
@@ -199,7 +233,9 @@ def _reference_run(
     reference.scheduler = UniPCMultistepScheduler.from_config(
         reference.scheduler.config, flow_shift=sampling.flow_shift
     )
+    given = {} if image is None else {"image": _cut(image, sampling)}
     pixels = reference(
+        **given,
         prompt=prompt,
         width=sampling.width,
         height=sampling.height,
@@ -212,6 +248,12 @@ def _reference_run(
         output_type="pt",
     ).frames[0]
     return trajectory, pixels.permute(0, 2, 3, 1)
+
+
+def _cut(image: Pixels, sampling: SamplingParams) -> Image.Image:
+    """The image in the request's shape; scaling it is the pipeline's own doing."""
+    whole = Image.fromarray(image)
+    return whole.crop(crop_box(whole.size, sampling.width, sampling.height))
 
 
 def _tokenizer(model: StandaloneModel, reference: Any, prompt: str) -> float:
@@ -318,6 +360,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m fastvideo.models.wan.parity")
     parser.add_argument("--model", default="moving-digits", help="model id")
     parser.add_argument("--checkpoints", type=Path, help="folder of checkpoints, one a model")
+    parser.add_argument("--image", type=Path, help="an image file that the video starts from")
     parser.add_argument("--prompt", default="a red three moving left")
     parser.add_argument("--steps", type=int, nargs="+", default=[5, 10])
     parser.add_argument("--guidance", type=float, nargs="+", default=[1.0, 5.0])
@@ -329,6 +372,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         entry = Catalog.load([options.model], options.checkpoints).get(options.model)
         folder = entry.require_checkpoint()
         parts = load_instance_parts(entry.card, folder)
+        image = decode_image(options.image.read_bytes(), "--image") if options.image else None
     except FastVideoError as error:
         sys.stderr.write(f"{error}\n")
         return 1
@@ -340,7 +384,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for seed in options.seeds
     ]
     model = StandaloneModel(card=entry.card, parts=parts)
-    report = parity_report(model, load_reference(folder), options.prompt, cases)
+    report = parity_report(model, load_reference(folder), options.prompt, cases, image)
     sys.stdout.write(format_report(report) + "\n")
     return 0 if report.passes else 1
 

@@ -107,11 +107,13 @@ class DenoiseKernel:
                 sampler=sampler.name,
             ),
             activation_bytes=transformer_activation_bytes(
-                transformer, shape, text_length, len(policy.branches)
+                transformer,
+                shape,
+                text_length,
+                len(policy.branches),
+                token_times=self._takes_image,
             ),
-            rows_max=transformer.known_rows_max(
-                shape, text_length, token_times=self._takes_image
-            ),
+            rows_max=transformer.known_rows_max(shape, text_length, token_times=self._takes_image),
             first_frame=first_frame,
         )
 
@@ -141,9 +143,7 @@ class DenoiseKernel:
         sampler: UniPC = instance.components["scheduler"]
         first = batch[0][0]
         shape, text_length = tuple(first.latents.shape[1:]), first.features.shape[1]
-        rows_max = transformer.measured_rows_max(
-            shape, text_length, token_times=self._takes_image
-        )
+        rows_max = transformer.measured_rows_max(shape, text_length, token_times=self._takes_image)
         rows = [row for state, _ in batch for row in _rows(state)]
         predictions, forwards = predict(transformer, rows, rows_max)
         context.forwards += forwards
