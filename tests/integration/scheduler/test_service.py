@@ -95,3 +95,19 @@ async def test_the_trace_goes_from_the_accepted_event_to_the_worker(stage: Stage
     assert {m.traceparent.split("-")[1] for m in metadata} == {TRACE_ID}
     assert {m.model_id for m in metadata} == {"moving-digits"}
     assert all(m.causation_id for m in metadata)
+
+
+async def test_a_process_that_is_not_the_one_that_announced_itself_is_not_attached(stage: Stage):
+    scheduler = await stage.scheduler()
+    worker = await stage.worker("w1", scheduler)
+    imposed = scheduler_pb2.AnnounceWorkerRequest(
+        worker_id="w2", address=worker._server.address, incarnation="another"
+    )
+    async with open_channel(scheduler.address) as channel:
+        stub = scheduler_pb2_grpc.SchedulerServiceStub(channel)
+        await stub.AnnounceWorker(imposed)
+        await until(lambda: len(worker.epochs) >= 2)
+    await until(
+        lambda: [link.worker.worker_id for link in scheduler.shard.leader.fleet.links] == ["w1"]
+    )
+    assert [view.worker_id for view in scheduler.shard.leader.core.workers] == ["w1"]
