@@ -7,10 +7,11 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 from fastvideo.events.catalog import event_of
@@ -45,12 +46,14 @@ class Outcome:
 class Stack:
     """An embedded stack in a folder of its own."""
 
-    def __init__(self, data: Path, workers: int = 1) -> None:
+    def __init__(
+        self, data: Path, workers: int = 1, environment: Mapping[str, str] = MappingProxyType({})
+    ) -> None:
         self.data = data
         self.workers = workers
         self.environment = {
             name: value for name, value in os.environ.items() if not name.startswith("FASTVIDEO_")
-        } | {"FASTVIDEO_DATA": str(data), "OMP_NUM_THREADS": "1", "COLUMNS": "120"}
+        } | {"FASTVIDEO_DATA": str(data), "OMP_NUM_THREADS": "1", "COLUMNS": "120", **environment}
 
     def up(self) -> None:
         """Start it; a start that fails shows what the command said."""
@@ -139,12 +142,14 @@ class Stack:
 
 
 @contextmanager
-def running_stack(workers: int = 1) -> Iterator[Stack]:
+def running_stack(
+    workers: int = 1, environment: Mapping[str, str] = MappingProxyType({})
+) -> Iterator[Stack]:
     """A stack in a temporary folder; stopped and deleted at the end, whatever happened."""
     data = Path(tempfile.mkdtemp(prefix="fastvideo-e2e-"))
     # As root, Postgres runs as a user of its own and must pass through.
     data.chmod(0o711)
-    stack = Stack(data / "data", workers)
+    stack = Stack(data / "data", workers, environment)
     try:
         stack.up()
         yield stack

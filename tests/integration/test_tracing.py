@@ -4,12 +4,9 @@ import asyncio
 import socket
 import time
 from collections.abc import AsyncIterator, Iterator
-from concurrent.futures import ThreadPoolExecutor
 
 import grpc
 import pytest
-from opentelemetry.proto.collector.metrics.v1 import metrics_service_pb2, metrics_service_pb2_grpc
-from opentelemetry.proto.collector.trace.v1 import trace_service_pb2, trace_service_pb2_grpc
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
@@ -19,6 +16,7 @@ from fastvideo.errors import NotFound
 from fastvideo.rpc.channel import open_channel
 from fastvideo.rpc.server import Server, Service
 from fastvideo.telemetry import tracing
+from tests.otlp import otlp_receiver
 from tests.spans import recorded_spans
 
 SERVICE = "fastvideo.artifacts.v1.ArtifactService"
@@ -127,55 +125,28 @@ async def test_a_failed_call_marks_both_sides(stub, spans) -> None:
     assert server.attributes["fastvideo.error.subject"] == "missing"
 
 
-class Receiver(
-    trace_service_pb2_grpc.TraceServiceServicer, metrics_service_pb2_grpc.MetricsServiceServicer
-):
-    """An OTLP receiver that keeps what it gets."""
-
-    def __init__(self) -> None:
-        self.spans: dict[str, list[str]] = {}
-        self.metrics: list[str] = []
-
-    def Export(self, request, context):
-        if isinstance(request, metrics_service_pb2.ExportMetricsServiceRequest):
-            self.metrics += [
-                metric.name
-                for resource in request.resource_metrics
-                for scope in resource.scope_metrics
-                for metric in scope.metrics
-            ]
-            return metrics_service_pb2.ExportMetricsServiceResponse()
-        for resource in request.resource_spans:
-            (service,) = [
-                attribute.value.string_value
-                for attribute in resource.resource.attributes
-                if attribute.key == "service.name"
-            ]
-            kept = self.spans.setdefault(service, [])
-            kept += [span.name for scope in resource.scope_spans for span in scope.spans]
-        return trace_service_pb2.ExportTraceServiceResponse()
+async def test_a_stream_that_its_reader_has_enough_of_is_no_failure(stub, spans) -> None:
+    call = stub.GetArtifact(artifacts_pb2.GetArtifactRequest(), timeout=DEADLINE_S)
+    await call.read()
+    call.cancel()
+    async with asyncio.timeout(DEADLINE_S):
+        while SpanKind.CLIENT not in {span.kind for span in spans.get_finished_spans()}:
+            await asyncio.sleep(0.005)
+    found = spans.get_finished_spans()
+    (client,) = [span for span in found if span.kind is SpanKind.CLIENT]
+    assert client.attributes["rpc.grpc.status_code"] == grpc.StatusCode.CANCELLED.value[0]
+    assert [span for span in found if span.status.status_code is StatusCode.ERROR] == []
 
 
-@pytest.fixture
-def receiver() -> Iterator[tuple[str, Receiver]]:
-    kept = Receiver()
-    server = grpc.server(ThreadPoolExecutor(max_workers=2))
-    trace_service_pb2_grpc.add_TraceServiceServicer_to_server(kept, server)
-    metrics_service_pb2_grpc.add_MetricsServiceServicer_to_server(kept, server)
-    port = server.add_insecure_port("127.0.0.1:0")
-    server.start()
-    yield f"http://127.0.0.1:{port}", kept
-    server.stop(0).wait()
-
-
-def test_spans_and_metrics_reach_an_otlp_receiver(receiver: tuple[str, Receiver]) -> None:
-    endpoint, kept = receiver
-    telemetry = tracing.build("scheduler", endpoint)
-    with telemetry.tracer_provider.get_tracer("t").start_as_current_span("decide"):
-        telemetry.meter_provider.get_meter("t").create_counter("fastvideo.decisions").add(1)
-    telemetry.shutdown()
-    assert kept.spans == {"scheduler": ["decide"]}
-    assert "fastvideo.decisions" in kept.metrics
+def test_spans_and_metrics_reach_an_otlp_receiver() -> None:
+    with otlp_receiver() as receiver:
+        telemetry = tracing.build("scheduler", receiver.endpoint)
+        with telemetry.tracer_provider.get_tracer("t").start_as_current_span("decide"):
+            telemetry.meter_provider.get_meter("t").create_counter("fastvideo.decisions").add(1)
+        telemetry.shutdown()
+        (span,) = receiver.spans
+    assert (span.service, span.name) == ("scheduler", "decide")
+    assert "fastvideo.decisions" in receiver.metrics
 
 
 def test_a_receiver_that_is_away_costs_neither_spans_time_nor_a_hang() -> None:

@@ -112,7 +112,8 @@ def _with_traceparent(
 async def _end(call: Any, span: Span) -> None:
     code: grpc.StatusCode = await call.code()
     span.set_attribute("rpc.grpc.status_code", code.value[0])
-    if code is not grpc.StatusCode.OK:
+    # A caller that has read enough cancels: that is no failure.
+    if code not in (grpc.StatusCode.OK, grpc.StatusCode.CANCELLED):
         span.set_status(Status(StatusCode.ERROR, code.name))
     span.end()
 
