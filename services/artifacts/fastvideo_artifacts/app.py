@@ -1,7 +1,9 @@
 """The composition: adapters from the configuration, the service on top, the server around it."""
 
+import asyncio
 import contextlib
 from collections.abc import AsyncIterator
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
 
@@ -26,8 +28,16 @@ _LOG: Final = get_logger(__name__)
 UNFINISHED_KEPT: Final = timedelta(days=1)
 
 
+@dataclass(frozen=True, slots=True)
+class RunningArtifacts:
+    """A serving service."""
+
+    address: str
+    task: asyncio.Task[None] | None = None
+
+
 @contextlib.asynccontextmanager
-async def running_artifacts(config: Config) -> AsyncIterator[Server]:
+async def running_artifacts(config: Config) -> AsyncIterator[RunningArtifacts]:
     """The serving server; leaving the context lets running calls end and closes everything."""
     async with contextlib.AsyncExitStack() as stack:
         store = await PostgresEventStore.open(config.postgres_dsn)
@@ -56,4 +66,5 @@ async def running_artifacts(config: Config) -> AsyncIterator[Server]:
             artifacts_pb2_grpc.add_ArtifactServiceServicer_to_server,
             servicer,
         )
-        yield await stack.enter_async_context(Server(config.listen, [service]))
+        server = await stack.enter_async_context(Server(config.listen, [service]))
+        yield RunningArtifacts(server.address)

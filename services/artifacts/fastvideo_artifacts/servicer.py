@@ -1,23 +1,18 @@
 """ArtifactService over gRPC: protobuf outside, the domain inside."""
 
-import asyncio
 from collections.abc import AsyncIterator
-from typing import Any, Final
-
-import grpc
+from typing import Any
 
 from fastvideo import wire
 from fastvideo.api.artifacts.v1 import artifacts_pb2, artifacts_pb2_grpc
 from fastvideo.clock import Clock
-from fastvideo.errors import Cancelled, DeadlineExceeded, InvalidField
+from fastvideo.errors import InvalidField
+from fastvideo.rpc.incoming import next_message, require_present
 from fastvideo.rpc.unknown_fields import refuse_unknown_fields
 from fastvideo.telemetry import logging
 from fastvideo_artifacts.catalog import Catalog
 from fastvideo_artifacts.headers import record_of, require_id
 from fastvideo_artifacts.uploads import Uploads
-
-# A put that sends nothing for so long is given up, seconds.
-SILENCE_S_MAX: Final = 60.0
 
 
 class ArtifactServicer(artifacts_pb2_grpc.ArtifactServiceServicer):
@@ -78,7 +73,7 @@ class ArtifactServicer(artifacts_pb2_grpc.ArtifactServiceServicer):
 async def _header(
     messages: AsyncIterator[artifacts_pb2.PutArtifactRequest],
 ) -> artifacts_pb2.PutArtifactHeader:
-    first = await _next(messages)
+    first = await next_message(messages)
     if first is None or first.WhichOneof("message") != "header":
         given = None if first is None else first.WhichOneof("message")
         raise InvalidField("message", given, "a header first, then chunks")
@@ -89,33 +84,9 @@ async def _chunks(
     messages: AsyncIterator[artifacts_pb2.PutArtifactRequest], context: Any
 ) -> AsyncIterator[bytes]:
     """The bytes; ends only when the client has ended its stream, not when it has gone."""
-    while (message := await _next(messages)) is not None:
+    while (message := await next_message(messages)) is not None:
         if message.WhichOneof("message") != "chunk":
             given = message.WhichOneof("message")
             raise InvalidField("message", given, "chunks after the header")
         yield message.chunk
-    await _require_present(context)
-
-
-async def _require_present(context: Any) -> None:
-    """Raise when the call is no more.
-
-    A stream of messages ends alike when the client ends it and when the client dies. Only a
-    call that lives takes initial metadata, so sending it tells the two apart: without this, an
-    upload that broke in the middle would pass for a short one.
-    """
-    try:
-        await context.send_initial_metadata(())
-    except grpc.aio.BaseError as error:
-        raise Cancelled("the client left before the end of the artifact") from error
-
-
-async def _next(
-    messages: AsyncIterator[artifacts_pb2.PutArtifactRequest],
-) -> artifacts_pb2.PutArtifactRequest | None:
-    """The next message; None at the end."""
-    try:
-        async with asyncio.timeout(SILENCE_S_MAX):
-            return await anext(messages, None)
-    except TimeoutError as error:
-        raise DeadlineExceeded(f"nothing was sent for {SILENCE_S_MAX:g} s") from error
+    await require_present(context)

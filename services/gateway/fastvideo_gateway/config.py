@@ -1,10 +1,9 @@
 """The service's configuration; the only reader of the environment here."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from fastvideo.errors import InvalidField
+from fastvideo.service import Environment
 
 
 @dataclass(frozen=True)
@@ -28,38 +27,18 @@ class Config:
     otlp_endpoint: str | None = None
 
 
-def load_config(environment: Mapping[str, str]) -> Config:
+def load_config(environment: Environment) -> Config:
     """Read the variables that README.md lists. InvalidField names one that is absent or wrong."""
-    checkpoints = environment.get("FASTVIDEO_CHECKPOINTS", "")
     return Config(
-        listen=_required(environment, "FASTVIDEO_LISTEN"),
-        service_id=environment.get("FASTVIDEO_SERVICE_ID", "gateway"),
-        postgres_dsn=_required(environment, "FASTVIDEO_POSTGRES_DSN"),
-        artifacts_address=_required(environment, "FASTVIDEO_ARTIFACTS_ADDRESS"),
-        sessions_address=_required(environment, "FASTVIDEO_SESSIONS_ADDRESS"),
-        http_listen=_address(environment, "FASTVIDEO_HTTP_LISTEN"),
-        nats_url=environment.get("FASTVIDEO_NATS_URL", ""),
-        models=_names(environment.get("FASTVIDEO_MODELS", "")),
-        checkpoints=Path(checkpoints) if checkpoints else None,
-        log_level=environment.get("FASTVIDEO_LOG_LEVEL", "info").upper(),
-        otlp_endpoint=environment.get("OTEL_EXPORTER_OTLP_ENDPOINT") or None,
+        listen=environment.required("FASTVIDEO_LISTEN"),
+        service_id=environment.text("FASTVIDEO_SERVICE_ID", "gateway"),
+        postgres_dsn=environment.required("FASTVIDEO_POSTGRES_DSN"),
+        artifacts_address=environment.required("FASTVIDEO_ARTIFACTS_ADDRESS"),
+        sessions_address=environment.required("FASTVIDEO_SESSIONS_ADDRESS"),
+        http_listen=environment.address("FASTVIDEO_HTTP_LISTEN"),
+        nats_url=environment.text("FASTVIDEO_NATS_URL"),
+        models=environment.words("FASTVIDEO_MODELS") or None,
+        checkpoints=environment.path("FASTVIDEO_CHECKPOINTS"),
+        log_level=environment.log_level,
+        otlp_endpoint=environment.otlp_endpoint,
     )
-
-
-def _required(environment: Mapping[str, str], name: str) -> str:
-    value = environment.get(name, "")
-    if not value:
-        raise InvalidField(name, value, "a value in the environment")
-    return value
-
-
-def _address(environment: Mapping[str, str], name: str) -> str:
-    text = environment.get(name, "")
-    if text and not text.rpartition(":")[2].isdecimal():
-        raise InvalidField(name, text, "host:port")
-    return text
-
-
-def _names(text: str) -> tuple[str, ...] | None:
-    names = tuple(name.strip() for name in text.split(",") if name.strip())
-    return names or None

@@ -5,17 +5,16 @@ Calls are handed on with what is left of their deadline; the trace goes with the
 
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import grpc
-from google.protobuf import any_pb2
-from google.rpc import code_pb2, error_details_pb2, status_pb2
-from grpc_status import rpc_status
 
 from fastvideo.api.artifacts.v1 import artifacts_pb2, artifacts_pb2_grpc
 from fastvideo.api.sessions.v1 import sessions_pb2, sessions_pb2_grpc
-from fastvideo.rpc.errors import DOMAIN, from_rpc_error
+from fastvideo.rpc.errors import from_rpc_error
+from fastvideo.rpc.identity import DEFAULT_TENANT
 from fastvideo.rpc.unknown_fields import refuse_unknown_fields
+from fastvideo_gateway.uploads import InputUploads
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message
@@ -33,17 +32,22 @@ Context = grpc.aio.ServicerContext[Any, Any]
 
 
 class ArtifactProxy(artifacts_pb2_grpc.ArtifactServiceServicer):
-    """Reads of artifacts; putting them is for workers, who know the service itself."""
+    """Reads of artifacts, and uploads of inputs; the outputs of requests are put by workers."""
 
     def __init__(self, stub: "ArtifactServiceAsyncStub") -> None:
         self._stub = stub
+        self._uploads = InputUploads(stub)
 
     async def PutArtifact(
         self,
         request_iterator: AsyncIterator[artifacts_pb2.PutArtifactRequest],
         context: Context,
     ) -> artifacts_pb2.PutArtifactResponse:
-        await _refuse_put(context)
+        timeout_s = _left(context) or DEADLINE_S_DEFAULT
+        with _typed_errors():
+            return await self._uploads.put(
+                aiter(request_iterator), context, DEFAULT_TENANT, timeout_s
+            )
 
     async def GetArtifact(
         self, request: artifacts_pb2.GetArtifactRequest, context: Context
@@ -114,15 +118,3 @@ def _typed_errors() -> Iterator[None]:
         yield
     except grpc.aio.AioRpcError as error:
         raise from_rpc_error(error) from error
-
-
-async def _refuse_put(context: Context) -> NoReturn:
-    message = "artifacts are put by workers, not through the gateway"
-    info = any_pb2.Any()
-    info.Pack(
-        error_details_pb2.ErrorInfo(
-            reason="PUT_NOT_ALLOWED", domain=DOMAIN, metadata={"method": "PutArtifact"}
-        )
-    )
-    status = status_pb2.Status(code=code_pb2.PERMISSION_DENIED, message=message, details=[info])
-    await context.abort_with_status(rpc_status.to_status(status))

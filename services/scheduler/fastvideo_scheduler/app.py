@@ -1,6 +1,7 @@
 """The scheduler put together: from configuration to a running server, and its orderly end."""
 
 import asyncio
+import gc
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -89,6 +90,8 @@ async def running_scheduler(config: Config) -> AsyncIterator[RunningScheduler]:
             relay = RelayParts(store=store, bus=bus, encode=encode_for_bus, wakeups=wakeups)
         task = asyncio.create_task(_run(shard, relay, holder), name="scheduler")
         stack.push_async_callback(_end, task)
+        # What is imported lives for ever: no collection, in the middle of a step, needs to see it.
+        gc.freeze()
         yield RunningScheduler(server.address, shard, task)
 
 

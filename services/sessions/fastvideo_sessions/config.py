@@ -1,10 +1,9 @@
 """The service's configuration; the only reader of the environment here."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from fastvideo.errors import InvalidField
+from fastvideo.service import Environment
 
 
 @dataclass(frozen=True)
@@ -24,37 +23,20 @@ class Config:
     otlp_endpoint: str | None = None
 
 
-def load_config(environment: Mapping[str, str]) -> Config:
+def load_config(environment: Environment) -> Config:
     """Read the variables that README.md lists. InvalidField names one that is absent or wrong."""
-    checkpoints = environment.get("FASTVIDEO_CHECKPOINTS", "")
     return Config(
-        listen=_required(environment, "FASTVIDEO_LISTEN"),
-        service_id=environment.get("FASTVIDEO_SERVICE_ID", "sessions"),
-        postgres_dsn=_required(environment, "FASTVIDEO_POSTGRES_DSN"),
-        nats_url=environment.get("FASTVIDEO_NATS_URL", ""),
-        checkpoints=Path(checkpoints) if checkpoints else None,
-        inactivity_timeout_s=_count(
-            environment, "FASTVIDEO_SESSION_TIMEOUT_S", Config.inactivity_timeout_s
+        listen=environment.required("FASTVIDEO_LISTEN"),
+        service_id=environment.text("FASTVIDEO_SERVICE_ID", "sessions"),
+        postgres_dsn=environment.required("FASTVIDEO_POSTGRES_DSN"),
+        nats_url=environment.text("FASTVIDEO_NATS_URL"),
+        checkpoints=environment.path("FASTVIDEO_CHECKPOINTS"),
+        inactivity_timeout_s=environment.count(
+            "FASTVIDEO_SESSION_TIMEOUT_S", Config.inactivity_timeout_s
         ),
-        prompt_memory_limit=_count(
-            environment, "FASTVIDEO_SESSION_PROMPTS", Config.prompt_memory_limit
+        prompt_memory_limit=environment.count(
+            "FASTVIDEO_SESSION_PROMPTS", Config.prompt_memory_limit
         ),
-        log_level=environment.get("FASTVIDEO_LOG_LEVEL", "info").upper(),
-        otlp_endpoint=environment.get("OTEL_EXPORTER_OTLP_ENDPOINT") or None,
+        log_level=environment.log_level,
+        otlp_endpoint=environment.otlp_endpoint,
     )
-
-
-def _required(environment: Mapping[str, str], name: str) -> str:
-    value = environment.get(name, "")
-    if not value:
-        raise InvalidField(name, value, "a value in the environment")
-    return value
-
-
-def _count(environment: Mapping[str, str], name: str, default: int) -> int:
-    text = environment.get(name, "")
-    if not text:
-        return default
-    if not text.isdecimal() or int(text) == 0:
-        raise InvalidField(name, text, "a whole number, 1 or more")
-    return int(text)

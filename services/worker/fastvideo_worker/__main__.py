@@ -2,13 +2,13 @@
 
 import asyncio
 import os
-import signal
 import sys
 from typing import Final
 
 from fastvideo.errors import FastVideoError
+from fastvideo.service import Environment, stop_asked
 from fastvideo.telemetry import logging, tracing
-from fastvideo_worker.config import WorkerConfig
+from fastvideo_worker.config import Config, load_config
 from fastvideo_worker.worker import Worker
 
 _LOG: Final = logging.get_logger(__name__)
@@ -17,13 +17,13 @@ _LOG: Final = logging.get_logger(__name__)
 def main() -> int:
     """Run a worker; 0 after a drain, 1 when it could not start."""
     try:
-        config = WorkerConfig.from_environment(os.environ)
+        config = load_config(Environment(os.environ))
     except FastVideoError as error:
         print(f"fastvideo worker: {error.message}", file=sys.stderr)  # noqa: T201
         return 1
-    logging.configure(config.worker_id, level=config.log_level)
+    logging.configure(config.service_id, level=config.log_level)
     telemetry = tracing.configure(
-        "worker", config.otlp_endpoint, attributes={"service.instance.id": config.worker_id}
+        "worker", config.otlp_endpoint, attributes={"service.instance.id": config.service_id}
     )
     try:
         code = asyncio.run(_run(config))
@@ -35,11 +35,8 @@ def main() -> int:
     os._exit(code)
 
 
-async def _run(config: WorkerConfig) -> int:
-    told = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, told.set)
+async def _run(config: Config) -> int:
+    told = await stop_asked()
     worker = Worker(config)
     starting = asyncio.ensure_future(worker.start())
     stopping = asyncio.ensure_future(told.wait())

@@ -25,7 +25,7 @@ from fastvideo.telemetry.logging import get_logger
 from fastvideo_worker.announce import announce
 from fastvideo_worker.artifact_client import GrpcArtifacts, NoArtifacts
 from fastvideo_worker.commands import Commands
-from fastvideo_worker.config import WorkerConfig
+from fastvideo_worker.config import Config
 from fastvideo_worker.lanes import Lane
 from fastvideo_worker.models import Models
 from fastvideo_worker.service import WorkerService
@@ -42,7 +42,7 @@ _DRAIN_LOOK_S: Final = 0.02
 class Worker:
     """One worker process: its server answers at once, its models load behind it."""
 
-    def __init__(self, config: WorkerConfig) -> None:
+    def __init__(self, config: Config) -> None:
         self._config = config
         self._clock = SystemClock()
         self._stack = AsyncExitStack()
@@ -59,24 +59,24 @@ class Worker:
         catalog = Catalog.load(checkpoints=config.checkpoints)
         residents = Residents(
             pools,
-            CatalogLoader(catalog, config.worker_id),
-            {LOOP_ID: ArtifactWriter(artifacts, config.worker_id, library_versions())},
+            CatalogLoader(catalog, config.service_id),
+            {LOOP_ID: ArtifactWriter(artifacts, config.service_id, library_versions())},
         )
         executor = Executor(
-            worker_id=config.worker_id,
+            worker_id=config.service_id,
             pools=pools,
             residents=residents,
             features=TextFeatureCache(pools.budgets_bytes[MemoryTag.CACHES]),
             clock=self._clock,
         )
         self._status = WorkerStatus(
-            worker_id=config.worker_id,
+            worker_id=config.service_id,
             incarnation=new_id("inc", milliseconds(self._clock.now())),
             residents=residents,
             pools=pools,
         )
         self._commands = Commands(
-            worker_id=config.worker_id,
+            worker_id=config.service_id,
             executor=executor,
             inputs=RequestInputs(artifacts, executor.values),
             compute=self._compute,

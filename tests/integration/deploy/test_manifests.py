@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 import yaml
 
+from fastvideo.service import Environment
+
 ROOT = Path(__file__).resolve().parents[3]
 OVERLAYS = ROOT / "deploy" / "k8s" / "overlays"
 SERVICES = {"artifacts", "gateway", "scheduler", "sessions", "worker"}
@@ -186,14 +188,16 @@ def environment(objects: Objects, service: str) -> dict[str, str]:
 @pytest.mark.parametrize("service", sorted(SERVICES))
 def test_a_service_accepts_the_environment_that_it_is_given(objects: Objects, service: str) -> None:
     module = importlib.import_module(f"fastvideo_{service}.config")
-    load = getattr(module, "load_config", None) or module.WorkerConfig.from_environment
-    given = environment(objects, service)
-    config = load(given)
+    config = module.load_config(Environment(environment(objects, service)))
     assert config.listen == "0.0.0.0:50051"
 
 
 def test_no_variable_is_misspelt(objects: Objects) -> None:
-    readers = [*ROOT.glob("services/*/*/config.py"), ROOT / "libs/fastvideo/local/schema.py"]
+    readers = [
+        *ROOT.glob("services/*/*/config.py"),
+        ROOT / "libs/fastvideo/service/environment.py",
+        ROOT / "libs/fastvideo/local/schema.py",
+    ]
     read = set(re.findall(r"FASTVIDEO_[A-Z_]+", "".join(path.read_text() for path in readers)))
     # Redis is part of the contract with services, and no service caches in it yet.
     read |= {"FASTVIDEO_REDIS_URL"}

@@ -3,6 +3,7 @@
 import pytest
 
 from fastvideo.errors import InvalidField
+from fastvideo.service import Environment
 from fastvideo_artifacts.config import load_config
 
 GIVEN = {
@@ -13,7 +14,7 @@ GIVEN = {
 
 
 def test_what_is_left_out_has_a_default() -> None:
-    config = load_config(GIVEN)
+    config = load_config(Environment(GIVEN))
     assert (config.listen, config.blobs_url) == ("127.0.0.1:1", "file:///blobs")
     assert (config.nats_url, config.s3_endpoint, config.otlp_endpoint) == ("", "", None)
     assert config.artifact_bytes_max == 4 << 30
@@ -23,15 +24,15 @@ def test_what_is_left_out_has_a_default() -> None:
 @pytest.mark.parametrize("name", list(GIVEN))
 def test_what_is_required_is_named(name: str) -> None:
     with pytest.raises(InvalidField) as caught:
-        load_config({key: value for key, value in GIVEN.items() if key != name})
+        load_config(Environment({key: value for key, value in GIVEN.items() if key != name}))
     assert caught.value.field == name
 
 
 @pytest.mark.parametrize("text", ["0", "-1", "1.5", "4GiB"])
 def test_a_size_is_a_whole_number_of_bytes(text: str) -> None:
     with pytest.raises(InvalidField, match="FASTVIDEO_ARTIFACT_BYTES_MAX"):
-        load_config(GIVEN | {"FASTVIDEO_ARTIFACT_BYTES_MAX": text})
+        load_config(Environment(GIVEN | {"FASTVIDEO_ARTIFACT_BYTES_MAX": text}))
 
 
 def test_passwords_do_not_show() -> None:
-    assert "secret" not in repr(load_config(GIVEN))
+    assert "secret" not in repr(load_config(Environment(GIVEN)))

@@ -3,6 +3,7 @@
 import pytest
 
 from fastvideo.errors import InvalidField
+from fastvideo.service import Environment
 from fastvideo_sessions.config import load_config
 
 REQUIRED = {
@@ -12,10 +13,12 @@ REQUIRED = {
 
 
 def test_defaults_and_given_values() -> None:
-    config = load_config(REQUIRED)
+    config = load_config(Environment(REQUIRED))
     assert (config.inactivity_timeout_s, config.prompt_memory_limit) == (1800, 20)
     config = load_config(
-        {**REQUIRED, "FASTVIDEO_SESSION_TIMEOUT_S": "60", "FASTVIDEO_SESSION_PROMPTS": "5"}
+        Environment(
+            {**REQUIRED, "FASTVIDEO_SESSION_TIMEOUT_S": "60", "FASTVIDEO_SESSION_PROMPTS": "5"}
+        )
     )
     assert (config.inactivity_timeout_s, config.prompt_memory_limit) == (60, 5)
     assert "secret" not in repr(config)
@@ -24,10 +27,10 @@ def test_defaults_and_given_values() -> None:
 @pytest.mark.parametrize("value", ["0", "-1", "soon"])
 def test_a_timeout_that_is_none_is_refused(value: str) -> None:
     with pytest.raises(InvalidField, match="FASTVIDEO_SESSION_TIMEOUT_S"):
-        load_config({**REQUIRED, "FASTVIDEO_SESSION_TIMEOUT_S": value})
+        load_config(Environment({**REQUIRED, "FASTVIDEO_SESSION_TIMEOUT_S": value}))
 
 
 @pytest.mark.parametrize("name", sorted(REQUIRED))
 def test_an_absent_variable_is_named(name: str) -> None:
     with pytest.raises(InvalidField, match=name):
-        load_config({**REQUIRED, name: ""})
+        load_config(Environment({**REQUIRED, name: ""}))

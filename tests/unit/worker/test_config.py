@@ -5,11 +5,12 @@ from pathlib import Path
 import pytest
 
 from fastvideo.errors import InvalidField
-from fastvideo_worker.config import WorkerConfig
+from fastvideo.service import Environment
+from fastvideo_worker.config import Config, load_config
 
 
 def test_what_is_left_out_keeps_its_default() -> None:
-    config = WorkerConfig.from_environment({})
+    config = load_config(Environment({}))
     assert (config.models, config.threads, config.scheduler_addresses) == (
         ("moving-digits",),
         None,
@@ -18,22 +19,24 @@ def test_what_is_left_out_keeps_its_default() -> None:
 
 
 def test_everything_is_read() -> None:
-    config = WorkerConfig.from_environment(
-        {
-            "FASTVIDEO_SERVICE_ID": "worker-3",
-            "FASTVIDEO_LISTEN": "127.0.0.1:9",
-            "FASTVIDEO_SCHEDULER_ADDRESSES": "a:1, b:2",
-            "FASTVIDEO_ARTIFACTS_ADDRESS": "c:3",
-            "FASTVIDEO_MODELS": "x,y",
-            "FASTVIDEO_CHECKPOINTS": "/models",
-            "FASTVIDEO_THREADS": "4",
-            "OMP_NUM_THREADS": "1",
-            "FASTVIDEO_DRAIN_GRACE_S": "2.5",
-            "FASTVIDEO_LOG_LEVEL": "debug",
-        }
+    config = load_config(
+        Environment(
+            {
+                "FASTVIDEO_SERVICE_ID": "worker-3",
+                "FASTVIDEO_LISTEN": "127.0.0.1:9",
+                "FASTVIDEO_SCHEDULER_ADDRESSES": "a:1, b:2",
+                "FASTVIDEO_ARTIFACTS_ADDRESS": "c:3",
+                "FASTVIDEO_MODELS": "x,y",
+                "FASTVIDEO_CHECKPOINTS": "/models",
+                "FASTVIDEO_THREADS": "4",
+                "OMP_NUM_THREADS": "1",
+                "FASTVIDEO_DRAIN_GRACE_S": "2.5",
+                "FASTVIDEO_LOG_LEVEL": "debug",
+            }
+        )
     )
-    assert config == WorkerConfig(
-        worker_id="worker-3",
+    assert config == Config(
+        service_id="worker-3",
         listen="127.0.0.1:9",
         scheduler_addresses=("a:1", "b:2"),
         artifacts_address="c:3",
@@ -46,9 +49,9 @@ def test_everything_is_read() -> None:
 
 
 def test_the_thread_count_of_openmp_is_obeyed_unless_ours_is_given() -> None:
-    read = WorkerConfig.from_environment
-    assert read({"OMP_NUM_THREADS": "2"}).threads == 2
-    assert read({"OMP_NUM_THREADS": "2", "FASTVIDEO_THREADS": "auto"}).threads is None
+    ours = {"OMP_NUM_THREADS": "2", "FASTVIDEO_THREADS": "auto"}
+    assert load_config(Environment({"OMP_NUM_THREADS": "2"})).threads == 2
+    assert load_config(Environment(ours)).threads is None
 
 
 @pytest.mark.parametrize(
@@ -63,4 +66,4 @@ def test_the_thread_count_of_openmp_is_obeyed_unless_ours_is_given() -> None:
 )
 def test_a_wrong_variable_is_refused_by_name(name: str, value: str) -> None:
     with pytest.raises(InvalidField, match=name):
-        WorkerConfig.from_environment({name: value})
+        load_config(Environment({name: value}))

@@ -1,0 +1,9 @@
+"""What every service's composition root does: read its environment, run until told to stop.
+
+**Invariant:** it knows processes and signals, and nothing of what a service serves.
+"""
+
+from fastvideo.service.environment import Environment
+from fastvideo.service.run import Running, run_service, stop_asked
+
+__all__ = ["Environment", "Running", "run_service", "stop_asked"]

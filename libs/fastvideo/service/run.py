@@ -1,0 +1,93 @@
+"""A service's process: configure, serve until a signal, end with a message when it cannot."""
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from typing import Final, Protocol, TypeVar
+
+from fastvideo.errors import FastVideoError
+from fastvideo.service.environment import Environment
+from fastvideo.telemetry import logging, tracing
+
+_LOG: Final = logging.get_logger(__name__)
+
+
+class ServiceConfig(Protocol):
+    """What every service's configuration has."""
+
+    @property
+    def service_id(self) -> str:
+        """Names this process among its kind."""
+        ...
+
+    @property
+    def log_level(self) -> str:
+        """Such as "INFO"."""
+        ...
+
+    @property
+    def otlp_endpoint(self) -> str | None:
+        """Where traces go; None for nowhere."""
+        ...
+
+
+class Running(Protocol):
+    """A service that serves."""
+
+    @property
+    def address(self) -> str:
+        """ "host:port" of its gRPC server."""
+        ...
+
+    @property
+    def task(self) -> asyncio.Task[None] | None:
+        """Work whose end is the service's end; None when there is none."""
+        ...
+
+
+C = TypeVar("C", bound=ServiceConfig)
+
+
+def run_service(
+    name: str,
+    load_config: Callable[[Environment], C],
+    serving: Callable[[C], AbstractAsyncContextManager[Running]],
+) -> None:
+    """Serve until SIGTERM or SIGINT. Exits with one line when serving is impossible."""
+    try:
+        config = load_config(Environment(os.environ))
+    except FastVideoError as error:
+        sys.exit(f"{name}: {error.message}")
+    logging.configure(name, level=config.log_level)
+    telemetry = tracing.configure(
+        name, config.otlp_endpoint, attributes={"service.instance.id": config.service_id}
+    )
+    try:
+        asyncio.run(_serve(serving(config)))
+    except FastVideoError as error:
+        sys.exit(f"{name}: {error.message}")
+    finally:
+        telemetry.shutdown()
+
+
+async def stop_asked() -> asyncio.Event:
+    """An event that SIGTERM and SIGINT set from now on."""
+    asked = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, asked.set)
+    return asked
+
+
+async def _serve(service: AbstractAsyncContextManager[Running]) -> None:
+    asked = await stop_asked()
+    async with service as running:
+        _LOG.info("serving", address=running.address)
+        stop = asyncio.create_task(asked.wait())
+        await asyncio.wait({stop, running.task or stop}, return_when=asyncio.FIRST_COMPLETED)
+        stop.cancel()
+        if running.task is not None and running.task.done():
+            await running.task
