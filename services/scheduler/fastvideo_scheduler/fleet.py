@@ -6,7 +6,10 @@ from typing import Final
 
 from fastvideo.errors import ResourceExhausted
 from fastvideo.scheduling.effects import WorkerCommand
+from fastvideo.telemetry.logging import get_logger
 from fastvideo_scheduler.link import WorkerAddress, WorkerLink
+
+_LOG: Final = get_logger(__name__)
 
 WORKERS_MAX: Final = 1_024
 
@@ -29,12 +32,21 @@ class Fleet:
     async def announce(self, worker: WorkerAddress) -> bool:
         """Dial a worker unless that was done; gives whether it is attached.
 
-        A new incarnation takes the place of the old one. Raises ResourceExhausted when there
-        are too many workers.
+        A new incarnation takes the place of one that is not heard of any more; while that lives,
+        two processes have one name, and the later one is left alone. Raises ResourceExhausted
+        when there are too many workers.
         """
         known = self._links.get(worker.worker_id)
         if known is not None and known[0].worker == worker:
             return known[0].attached
+        if known is not None and known[0].is_alive:
+            _LOG.warning(
+                "two processes have one worker's name",
+                worker_id=worker.worker_id,
+                attached=known[0].worker.address,
+                announced=worker.address,
+            )
+            return False
         if known is not None:
             link, task = known
             task.cancel()

@@ -75,6 +75,12 @@ class WorkerLink:
         self._busy = False
         self._failure: FastVideoError | None = None
 
+    @property
+    def is_alive(self) -> bool:
+        """Whether the worker is attached and was heard of within two of its heartbeats."""
+        silence_s = self._clock.monotonic_s() - self._heard_s
+        return self.attached and silence_s <= 2.5 * self._terms.timeout_s / BEATS_PER_TIMEOUT
+
     def send(self, command: WorkerCommand) -> None:
         """Queue a command; one that finds the queue full ends the link."""
         request = worker_pb2.AttachRequest()

@@ -53,8 +53,22 @@ async def test_a_worker_that_starts_anew_begins_with_nothing(stage: Stage):
     first.script.go.clear()
     await stage.submit("r1", steps=3)
     await until(lambda: first.batches)
+    await first.die()
     await stage.worker("w1", scheduler)
     assert (await stage.ended("r1")).payload.metrics.attempts == 2
+
+
+async def test_a_second_process_under_a_living_worker_s_name_is_left_alone(stage: Stage):
+    scheduler = await stage.scheduler()
+    first = await stage.worker("w1", scheduler)
+    first.script.step_seconds = 0.02
+    second = ScriptedWorker("w1", [scheduler.address])
+    await stage.stack.enter_async_context(second)
+    await stage.submit("r1", steps=20)
+    assert (await stage.ended("r1")).payload.metrics.attempts == 1
+    assert not second.epochs
+    await first.die()
+    await until(lambda: second.epochs)
 
 
 async def test_a_broken_stream_is_dialled_again(stage: Stage):
