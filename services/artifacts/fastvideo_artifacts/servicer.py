@@ -7,7 +7,7 @@ from fastvideo import wire
 from fastvideo.api.artifacts.v1 import artifacts_pb2, artifacts_pb2_grpc
 from fastvideo.clock import Clock
 from fastvideo.errors import InvalidField
-from fastvideo.rpc.incoming import next_message, require_present
+from fastvideo.rpc.incoming import incoming, next_message, require_present
 from fastvideo.rpc.unknown_fields import refuse_unknown_fields
 from fastvideo.telemetry import logging
 from fastvideo_artifacts.catalog import Catalog
@@ -28,15 +28,15 @@ class ArtifactServicer(artifacts_pb2_grpc.ArtifactServiceServicer):
         request_iterator: AsyncIterator[artifacts_pb2.PutArtifactRequest],
         context: Any,
     ) -> artifacts_pb2.PutArtifactResponse:
-        messages = aiter(request_iterator)
-        header = await _header(messages)
-        artifact = record_of(header, self._clock.now())
-        with logging.bound(
-            artifact_id=artifact.artifact_id, request_id=artifact.producer.request_id
-        ):
-            record = await self._uploads.put(
-                artifact, _chunks(messages, context), header.expected_digest
-            )
+        async with incoming(request_iterator) as messages:
+            header = await _header(messages)
+            artifact = record_of(header, self._clock.now())
+            with logging.bound(
+                artifact_id=artifact.artifact_id, request_id=artifact.producer.request_id
+            ):
+                record = await self._uploads.put(
+                    artifact, _chunks(messages, context), header.expected_digest
+                )
         return artifacts_pb2.PutArtifactResponse(record=wire.to_proto(record))
 
     async def GetArtifact(

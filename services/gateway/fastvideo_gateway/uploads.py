@@ -35,14 +35,15 @@ _KINDS: Final[Mapping[int, ArtifactKind]] = MappingProxyType(
 # Header fields that the gateway alone fills, and what it fills them with.
 _OWN_FIELDS: Final[Mapping[str, str]] = MappingProxyType(
     {
-        "artifact_id": "left out; it follows from the bytes",
+        "artifact_id": "left out; it follows from the file",
         "producer": "left out; inputs are made by no request",
         "media": "left out",
         "parents": "left out; inputs are made of nothing",
         "tenant_id": "left out; it is the caller's",
     }
 )
-_SUFFIXES: Final[Mapping[str, str]] = MappingProxyType(
+# For a file that is given no name.
+_NAMES: Final[Mapping[str, str]] = MappingProxyType(
     {"image/png": "image.png", "image/jpeg": "image.jpg", "image/webp": "image.webp"}
 )
 
@@ -61,7 +62,7 @@ class InputUploads:
         tenant_id: str,
         timeout_s: float,
     ) -> artifacts_pb2.PutArtifactResponse:
-        """The record of the file; the same bytes of a tenant are stored once.
+        """The record of the file; the same file of a tenant has the same record.
 
         Raises InvalidField naming what is wrong with the header or the bytes, and
         ResourceExhausted past the size limit and with too many uploads at once.
@@ -146,10 +147,11 @@ def _header_to_put(
         raise InvalidField(
             "header.expected_digest", header.expected_digest, digest, reason="DIGEST_MISMATCH"
         )
+    name = header.name or _NAMES.get(content_type, "latents.safetensors")
     return artifacts_pb2.PutArtifactHeader(
-        artifact_id=derived_id("art", "input", tenant_id, kind.value, digest),
+        artifact_id=derived_id("art", "input", tenant_id, kind.value, name, digest),
         kind=header.kind,
-        name=header.name or _SUFFIXES.get(content_type, "latents.safetensors"),
+        name=name,
         content_type=content_type,
         tenant_id=tenant_id,
         expected_digest=digest,
