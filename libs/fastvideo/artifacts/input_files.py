@@ -8,18 +8,32 @@ import json
 from typing import Final
 
 from fastvideo.artifacts.types import ArtifactKind
-from fastvideo.errors import InvalidField
+from fastvideo.errors import InvalidField, ResourceExhausted
 
 INPUT_KINDS: Final = (ArtifactKind.IMAGE, ArtifactKind.LATENT)
 """The kinds that users may bring."""
 
+UPLOAD_BYTES_MAX: Final = 16 * 1024 * 1024
+"""The largest file that a user may bring."""
+
 FIELD: Final = "chunk"
+"""The field of the put that holds the bytes."""
 
 _PNG: Final = b"\x89PNG\r\n\x1a\n"
 _JPEG: Final = b"\xff\xd8\xff"
 # A safetensors file begins with the length of its JSON header, 8 bytes, little-endian.
 _LENGTH_BYTES: Final = 8
 _HEADER_BYTES_MAX: Final = 1 << 20
+
+
+def too_large() -> ResourceExhausted:
+    """The refusal of a file that is larger than the limit."""
+    return ResourceExhausted(
+        f"the file is larger than {UPLOAD_BYTES_MAX} bytes",
+        reason="UPLOAD_TOO_LARGE",
+        subject="upload_bytes",
+        attributes={"bytes_max": str(UPLOAD_BYTES_MAX)},
+    )
 
 
 def content_type_of(kind: ArtifactKind, data: bytes) -> str:

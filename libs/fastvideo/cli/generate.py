@@ -20,6 +20,14 @@ def generate(
         Path | None,
         typer.Option("-o", "--output", help="The video file. [default: <request id>.mp4]"),
     ] = None,
+    image: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="The image that the video starts from: PNG, JPEG or WebP. Its middle is taken "
+            "in the shape of --size; nothing is stretched.",
+        ),
+    ] = None,
     sheet: Annotated[
         Path | None, typer.Option(help="Also write a contact sheet of the frames, PNG.")
     ] = None,
@@ -39,9 +47,10 @@ def generate(
     data: DataOption = None,
     as_json: AsJson = False,
 ) -> None:
-    """Generate a video from a prompt; starts the embedded stack when no server is given or runs.
+    """Generate a video from a prompt, or from a prompt and an image.
 
-    What is left out takes the model's default. With --json a video is written only with -o.
+    Starts the embedded stack when no server is given or runs. What is left out takes the
+    model's default. With --json a video is written only with -o.
     Ctrl-C cancels the request. Exit codes: 0 done, 1 refused or failed, 2 usage, 130 cancelled.
     """
     from fastvideo.cli.generation import Generation, run_generation
@@ -49,6 +58,7 @@ def generate(
     width, height = parse_size(size) if size is not None else (None, None)
     asked = Generation(
         prompt=prompt,
+        image=image,
         output=output,
         sheet=sheet,
         latents=latents,

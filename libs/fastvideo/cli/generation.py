@@ -8,7 +8,7 @@ from pathlib import Path
 
 from opentelemetry.trace import SpanKind
 
-from fastvideo.artifacts.types import ArtifactKind
+from fastvideo.artifacts.types import ArtifactKind, ArtifactRecord
 from fastvideo.cli.config import load_config
 from fastvideo.cli.connection import find_or_start_gateway
 from fastvideo.cli.failures import EXIT_FAILED, EXIT_INTERRUPTED, tell
@@ -16,6 +16,7 @@ from fastvideo.cli.progress import ProgressView, progress_view
 from fastvideo.cli.report import print_json, print_lines, request_lines, request_record
 from fastvideo.cli.running import run, within
 from fastvideo.client import AsyncClient
+from fastvideo.client.submission import renamed
 from fastvideo.errors import InvalidField, NotFound
 from fastvideo.requests.types import OutputSpec, RequestState, RequestStatus, SamplingOverrides
 from fastvideo.telemetry import tracing
@@ -30,6 +31,8 @@ class Generation:
 
     prompt: str
     model_id: str
+    # The file that the video starts from.
+    image: Path | None = None
     output: Path | None = None
     sheet: Path | None = None
     latents: Path | None = None
@@ -73,6 +76,8 @@ def run_generation(asked: Generation, gateway: str, data: Path | None, *, as_jso
     ):
         if path is not None:
             _require_writable(option, path)
+    if asked.image is not None:
+        _require_readable("--image", asked.image)
     address = find_or_start_gateway(load_config(os.environ), gateway, data)
     return run(_generate(asked, address, as_json=as_json))
 
@@ -95,10 +100,12 @@ async def _submit_and_wait(
     client: AsyncClient, asked: Generation, view: ProgressView
 ) -> RequestState:
     """The ended request; an interrupt on the way cancels it and waits for that."""
+    image = None if asked.image is None else await _upload(client, asked.image)
     submit = asyncio.ensure_future(
         client.submit(
             asked.prompt,
             model_id=asked.model_id,
+            image=image,
             negative_prompt=asked.negative_prompt,
             sampling=asked.sampling,
             outputs=asked.outputs,
@@ -118,6 +125,11 @@ async def _submit_and_wait(
             state = await client.wait(request_id)
         tell(f"{request_id} {state.status.value}")
         raise
+
+
+async def _upload(client: AsyncClient, path: Path) -> ArtifactRecord:
+    with renamed({"source": "--image"}):
+        return await client.upload(path)
 
 
 def _files(asked: Generation, state: RequestState, *, as_json: bool) -> dict[ArtifactKind, Path]:
@@ -149,6 +161,12 @@ def _tell_result(state: RequestState, files: dict[ArtifactKind, Path], *, as_jso
         print_lines([*request_lines(state), *(f"wrote {path}" for path in files.values())])
     if state.error is not None:
         tell(f"error: {state.error.message} ({state.error.reason})")
+
+
+def _require_readable(option: str, path: Path) -> None:
+    """Refuse, before anything is started, a file that cannot be read."""
+    if not path.is_file() or not os.access(path, os.R_OK):
+        raise InvalidField(option, str(path), "a file that you may read")
 
 
 def _require_writable(option: str, path: Path) -> None:

@@ -15,11 +15,12 @@ from fastvideo.api.artifacts.v1 import artifacts_pb2_grpc
 from fastvideo.api.common.v1 import request_pb2
 from fastvideo.api.gateway.v1 import gateway_pb2, gateway_pb2_grpc
 from fastvideo.api.sessions.v1 import sessions_pb2, sessions_pb2_grpc
-from fastvideo.artifacts.types import ArtifactRecord
+from fastvideo.artifacts.types import ArtifactKind, ArtifactRecord
 from fastvideo.client.calls import CallPolicy, call
 from fastvideo.client.downloads import Download, save
-from fastvideo.client.submission import named_as_given, submit_message
+from fastvideo.client.submission import named_as_given, renamed, submit_message
 from fastvideo.client.types import ModelSummary, Page
+from fastvideo.client.uploads import Source, upload
 from fastvideo.client.watch import ENDED, watch
 from fastvideo.errors import Cancelled, FastVideoError, Unavailable
 from fastvideo.events.types import Event
@@ -77,6 +78,7 @@ class AsyncClient:
         *,
         model_id: str = DEFAULT_MODEL_ID,
         negative_prompt: str | None = None,
+        image: Source | ArtifactRecord | None = None,
         sampling: SamplingOverrides = _AS_THE_CARD_SAYS,
         outputs: OutputSpec = _VIDEO_ONLY,
         session_id: str = "",
@@ -86,12 +88,19 @@ class AsyncClient:
     ) -> RequestState:
         """Ask for a generation; it is durable when this returns.
 
+        With an `image`, a path, bytes or what `upload` gave, the video starts from it: its middle
+        in the shape of the request's width and height, never stretched.
+
         A submit that is repeated with the same idempotency key answers with the first request.
         Without a key, each call of this method is a request of its own.
         """
+        if image is not None and not isinstance(image, ArtifactRecord):
+            with renamed({"source": "image"}):
+                image = await self.upload(image)
         request = submit_message(
             prompt=prompt,
             negative_prompt=negative_prompt,
+            image_id="" if image is None else image.artifact_id,
             model_id=model_id,
             sampling=sampling,
             outputs=outputs,
@@ -167,6 +176,17 @@ class AsyncClient:
         return ended
 
     # -- artifacts -------------------------------------------------------------------------
+
+    async def upload(
+        self, source: Source, kind: ArtifactKind = ArtifactKind.IMAGE
+    ) -> ArtifactRecord:
+        """Store a file, given by its path or its bytes, that requests may then name.
+
+        Kinds: image (PNG, JPEG, WebP) and latent (safetensors with `latents`). The same file
+        again gives the same record. Raises OSError for a path that cannot be read, InvalidField
+        for another kind of file, and ResourceExhausted for one that is too large.
+        """
+        return await upload(self._artifacts, source, kind, self._policy)
 
     async def read_artifact(self, artifact_id: str) -> bytes:
         """An artifact's bytes, verified."""

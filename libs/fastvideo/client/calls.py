@@ -1,15 +1,15 @@
-"""One unary call: a deadline over all its tries, typed errors, and retries where they are safe.
+"""One call: a deadline over all its tries, typed errors, and retries where they are safe.
 
 Every call of this client may be tried again: reads change nothing, a submit carries an
-idempotency key, and a cancel says the same thing twice.
+idempotency key, a cancel says the same thing twice, and the same file is stored once.
 """
 
 import asyncio
 import time
-from collections.abc import Iterator
+from collections.abc import Awaitable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 import grpc
 
@@ -17,7 +17,9 @@ from fastvideo.errors import Unavailable
 from fastvideo.rpc.errors import from_rpc_error
 
 RequestT = TypeVar("RequestT")
+RequestT_contra = TypeVar("RequestT_contra", contravariant=True)
 ResponseT = TypeVar("ResponseT")
+ResponseT_co = TypeVar("ResponseT_co", covariant=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +60,16 @@ def typed_errors() -> Iterator[None]:
         raise from_rpc_error(error) from error
 
 
+class Method(Protocol[RequestT_contra, ResponseT_co]):
+    """One call with one answer."""
+
+    def __call__(
+        self, request: RequestT_contra, /, *, timeout: float
+    ) -> Awaitable[ResponseT_co]: ...
+
+
 async def call(
-    method: "grpc.aio.UnaryUnaryMultiCallable[RequestT, ResponseT]",
+    method: Method[RequestT, ResponseT],
     request: RequestT,
     policy: CallPolicy,
 ) -> ResponseT:

@@ -10,11 +10,13 @@ from typing import Any, Final
 from fastvideo.api.common.v1 import request_pb2
 from fastvideo.api.gateway.v1 import gateway_pb2
 from fastvideo.errors import InvalidField
+from fastvideo.requests.inputs import IMAGE, IMAGE_TO_VIDEO
 from fastvideo.requests.types import OutputSpec, SamplingOverrides
 
-# Where `submit_message` puts the texts.
+# Where `submit_message` puts the texts and the image.
 _ARGUMENTS: Final[Mapping[str, str]] = MappingProxyType(
     {"inputs[0].text.text": "prompt", "inputs[1].text.text": "negative_prompt"}
+    | {f"inputs[{index}].image.artifact_id": "image" for index in (1, 2)}
 )
 
 
@@ -22,6 +24,7 @@ def submit_message(
     *,
     prompt: str,
     negative_prompt: str | None,
+    image_id: str = "",
     model_id: str,
     sampling: SamplingOverrides,
     outputs: OutputSpec,
@@ -30,13 +33,20 @@ def submit_message(
     deadline: datetime | None,
     idempotency_key: str,
 ) -> gateway_pb2.SubmitRequestRequest:
-    """The message. Raises InvalidField for text that is not Unicode and numbers out of range."""
+    """The message; `image_id` is the artifact that the video starts from.
+
+    Raises InvalidField for text that is not Unicode and numbers out of range.
+    """
     inputs = [_text_part("prompt", prompt)]
     if negative_prompt is not None:
         inputs.append(_text_part("negative_prompt", negative_prompt))
+    if image_id:
+        image = request_pb2.ImagePart(role=IMAGE, artifact_id=image_id)
+        inputs.append(request_pb2.InputPart(image=image))
     request = gateway_pb2.SubmitRequestRequest(
         idempotency_key=idempotency_key,
         kind=request_pb2.REQUEST_KIND_GENERATION,
+        program_id=IMAGE_TO_VIDEO if image_id else "",
         inputs=inputs,
         outputs=request_pb2.OutputSpec(
             video=outputs.video, sheet=outputs.sheet, latents=outputs.latents
@@ -56,15 +66,22 @@ def submit_message(
 
 @contextmanager
 def named_as_given() -> Iterator[None]:
-    """Let a refusal name a text by the argument that gave it, not by its place on the wire."""
+    """Let a refusal name an input by the argument that gave it, not by its place on the wire."""
+    with renamed(_ARGUMENTS):
+        yield
+
+
+@contextmanager
+def renamed(arguments: Mapping[str, str]) -> Iterator[None]:
+    """Let a refusal name a field as its caller knows it: from the wire's path to that name."""
     try:
         yield
     except InvalidField as error:
-        for path, argument in _ARGUMENTS.items():
-            if error.subject == path:
-                error.message = error.message.replace(path, argument)
-                error.args = (error.message,)
-                error.subject = error.field = argument
+        path, argument = error.subject, arguments.get(error.subject)
+        if argument is not None:
+            error.message = error.message.replace(path, argument)
+            error.args = (error.message,)
+            error.subject = error.field = argument
         raise
 
 

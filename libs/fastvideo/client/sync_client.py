@@ -7,10 +7,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from fastvideo.artifacts.types import ArtifactRecord
+from fastvideo.artifacts.types import ArtifactKind, ArtifactRecord
 from fastvideo.client.async_client import AsyncClient
 from fastvideo.client.calls import CallPolicy
 from fastvideo.client.types import ModelSummary, Page
+from fastvideo.client.uploads import Source
 from fastvideo.events.types import Event
 from fastvideo.requests.types import RequestState
 from fastvideo.sessions.types import SessionState
@@ -79,6 +80,9 @@ class Client:
 
     def generate(self, prompt: str, **options: Any) -> RequestState:
         return self._run(self._client.generate(prompt, **options))
+
+    def upload(self, source: Source, kind: ArtifactKind = ArtifactKind.IMAGE) -> ArtifactRecord:
+        return self._run(self._client.upload(source, kind))
 
     def read_artifact(self, artifact_id: str) -> bytes:
         return self._run(self._client.read_artifact(artifact_id))

@@ -18,6 +18,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
+from fastvideo.artifacts.types import ArtifactKind, Producer
 from fastvideo.cache.features import TextFeatureCache
 from fastvideo.clock import SystemClock, milliseconds
 from fastvideo.deployment.card import DeploymentCard, RolePoolSpec
@@ -33,16 +34,18 @@ from fastvideo.engine.loading import CatalogLoader, quiet_libraries
 from fastvideo.engine.request_inputs import RequestInputs
 from fastvideo.engine.residents import Residents
 from fastvideo.engine.results import Artifact, Generation, RequestHandle, Video
-from fastvideo.engine.sink import LocalArtifacts
+from fastvideo.engine.sink import LocalArtifacts, NewArtifact
 from fastvideo.engine.startup import start_models
 from fastvideo.errors import Cancelled, FailedPrecondition, FastVideoError, InvalidField
-from fastvideo.ids import new_id
+from fastvideo.ids import derived_id, new_id
+from fastvideo.media.images import decode_image
 from fastvideo.memory.pools import MemoryPools, MemoryTag
 from fastvideo.model.specs import CapabilityMatrix, ParallelPlan
 from fastvideo.requests.draft import RequestDraft
-from fastvideo.requests.inputs import NEGATIVE_PROMPT, PROMPT
+from fastvideo.requests.inputs import IMAGE, IMAGE_TO_VIDEO, NEGATIVE_PROMPT, PROMPT
 from fastvideo.requests.sampling import SEED_MAX
 from fastvideo.requests.types import (
+    ImagePart,
     InputPart,
     OutputSpec,
     RequestKind,
@@ -140,6 +143,7 @@ class Engine:
         program: str = "",
         kind: RequestKind | None = None,
         negative_prompt: str | None = None,
+        image: Path | str | bytes | None = None,
         inputs: Sequence[InputPart] = (),
         size: tuple[int, int] | None = None,
         num_frames: int | None = None,
@@ -156,10 +160,16 @@ class Engine:
         """Ask for a generation; it runs beside the others.
 
         `model` is the engine's first unless named; `size` is width and height in pixels;
-        `duration` in seconds takes the nearest number of frames that the model can make. What
-        is left out takes the card's default. Raises InvalidField naming the field.
+        `duration` in seconds takes the nearest number of frames that the model can make. With
+        an `image`, a path or bytes, the video starts from its middle in the shape of the size;
+        nothing is stretched. What is left out takes the card's default. Raises InvalidField
+        naming the field, and OSError for an image that cannot be read.
         """
         entry = self._catalog.get(model or self._models[0])
+        request_id = new_id("req", milliseconds(self._clock.now()))
+        if image is not None:
+            program = program or IMAGE_TO_VIDEO
+            inputs = (*inputs, self._keep_image(request_id, image))
         if duration is not None:
             if num_frames is not None:
                 raise InvalidField("duration", duration, "left out when num_frames is given")
@@ -192,7 +202,11 @@ class Engine:
             priority=priority,
             deadline=deadline,
         )
-        return self._submit(draft, entry)
+        try:
+            return self._submit(request_id, draft, entry)
+        except FastVideoError:
+            self._artifacts.discard(request_id)
+            raise
 
     def deployment_card(self) -> DeploymentCard:
         """What this engine offers to whoever routes to it."""
@@ -249,15 +263,28 @@ class Engine:
             fingerprint=machine_fingerprint(threads),
         )
 
-    def _submit(self, draft: RequestDraft, entry: CatalogEntry) -> RequestHandle:
-        now = self._clock.now()
+    def _keep_image(self, request_id: str, image: Path | str | bytes) -> ImagePart:
+        """Keep an image for as long as its request runs. Raises InvalidField and OSError."""
+        data = image if isinstance(image, bytes) else Path(image).read_bytes()
+        decode_image(data, "image")  # Here, where the caller still waits.
+        artifact = NewArtifact(
+            artifact_id=derived_id("art", request_id, "image"),
+            kind=ArtifactKind.IMAGE,
+            name="image",
+            content_type="application/octet-stream",
+            producer=Producer(request_id=request_id),
+        )
+        record = self._artifacts.put(artifact, data)
+        return ImagePart(role=IMAGE, artifact_id=record.artifact_id)
+
+    def _submit(self, request_id: str, draft: RequestDraft, entry: CatalogEntry) -> RequestHandle:
         spec = resolve_request(
             draft,
             entry,
-            request_id=new_id("req", milliseconds(now)),
+            request_id=request_id,
             tenant_id="",
             random_seed=secrets.randbelow(SEED_MAX + 1),
-            now=now,
+            now=self._clock.now(),
         )
         handle = RequestHandle(spec, self._cancel)
         self._driver.submit(spec, handle.report, lambda end, values: self._end(handle, end, values))
@@ -269,24 +296,28 @@ class Engine:
 
     def _end(self, handle: RequestHandle, end: Terminal, values: Mapping[str, Any]) -> None:
         """Give the handle its result; nothing of the request stays behind."""
+        outcome = self._outcome(handle.request, end, values)
+        self._artifacts.discard(end.request_id)
+        if isinstance(outcome, Generation):
+            handle.complete(outcome)
+        else:
+            handle.fail(outcome)
+
+    def _outcome(
+        self, request: RequestSpec, end: Terminal, values: Mapping[str, Any]
+    ) -> Generation | FastVideoError:
         if isinstance(end, FailRequest):
-            self._artifacts.discard(end.request_id)
-            handle.fail(error_of(end.error))
-            return
+            return error_of(end.error)
         if isinstance(end, CancelRequest):
-            self._artifacts.discard(end.request_id)
-            handle.fail(
-                Cancelled(
-                    f"request {end.request_id} was cancelled at {end.boundary}",
-                    subject=end.request_id,
-                    attributes={"boundary": end.boundary, "reason": end.reason},
-                )
+            return Cancelled(
+                f"request {end.request_id} was cancelled at {end.boundary}",
+                subject=end.request_id,
+                attributes={"boundary": end.boundary, "reason": end.reason},
             )
-            return
         try:
-            handle.complete(self._generation(handle.request, end, values))
+            return self._generation(request, end, values)
         except FastVideoError as error:
-            handle.fail(error)
+            return error
 
     def _generation(
         self, request: RequestSpec, end: CompleteRequest, values: Mapping[str, Any]

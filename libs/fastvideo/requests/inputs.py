@@ -20,6 +20,10 @@ from fastvideo.requests.types import (
 
 PROMPT: Final = "prompt"
 NEGATIVE_PROMPT: Final = "negative_prompt"
+IMAGE: Final = "image"
+
+IMAGE_TO_VIDEO: Final = "image_to_video"
+"""The program that starts from an image."""
 
 PARTS_MAX: Final = 16
 ACTIONS_MAX: Final = 65_536
@@ -43,7 +47,7 @@ _PART_OF_ROLE: Final[Mapping[str, type]] = MappingProxyType(
         PROMPT: TextPart,
         NEGATIVE_PROMPT: TextPart,
         "text": TextPart,
-        "image": ImagePart,
+        IMAGE: ImagePart,
         "video": VideoPart,
         "audio": AudioPart,
         "actions": ActionPart,

@@ -12,7 +12,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from fastvideo.api.artifacts.v1 import artifacts_pb2
 from fastvideo.api.common.v1 import artifact_pb2
-from fastvideo.artifacts.input_files import FIELD, INPUT_KINDS, content_type_of
+from fastvideo.artifacts.input_files import (
+    FIELD,
+    INPUT_KINDS,
+    UPLOAD_BYTES_MAX,
+    content_type_of,
+    too_large,
+)
 from fastvideo.artifacts.types import ArtifactKind
 from fastvideo.errors import InvalidField, ResourceExhausted
 from fastvideo.ids import derived_id
@@ -21,9 +27,6 @@ from fastvideo.rpc.unknown_fields import refuse_unknown_fields
 
 if TYPE_CHECKING:
     from fastvideo.api.artifacts.v1.artifacts_pb2_grpc import ArtifactServiceAsyncStub
-
-UPLOAD_BYTES_MAX: Final = 16 * 1024 * 1024
-"""The largest file that a user may bring."""
 
 UPLOADS_MAX: Final = 8
 """Uploads at the same time; each is held in memory until its last byte has come."""
@@ -123,12 +126,7 @@ async def _data(messages: AsyncIterator[artifacts_pb2.PutArtifactRequest], conte
             raise InvalidField("message", message.WhichOneof("message"), "chunks after the header")
         data += message.chunk
         if len(data) > UPLOAD_BYTES_MAX:
-            raise ResourceExhausted(
-                f"the file is larger than {UPLOAD_BYTES_MAX} bytes",
-                reason="UPLOAD_TOO_LARGE",
-                subject="upload_bytes",
-                attributes={"bytes_max": str(UPLOAD_BYTES_MAX)},
-            )
+            raise too_large()
     await require_present(context)
     if not data:
         raise InvalidField(FIELD, "", "at least one byte")

@@ -14,12 +14,13 @@ from PIL import Image
 
 from fastvideo.api.artifacts.v1 import artifacts_pb2, artifacts_pb2_grpc
 from fastvideo.api.common.v1 import artifact_pb2, request_pb2
+from fastvideo.artifacts.input_files import UPLOAD_BYTES_MAX
 from fastvideo.errors import FastVideoError, InvalidField, ResourceExhausted
 from fastvideo.rpc.channel import open_channel
 from fastvideo.rpc.errors import from_rpc_error
 from fastvideo_artifacts.app import running_artifacts
 from fastvideo_artifacts.config import Config
-from fastvideo_gateway.uploads import UPLOAD_BYTES_MAX, UPLOADS_MAX
+from fastvideo_gateway.uploads import UPLOADS_MAX
 from tests.integration.gateway.worlds import World, gateway_config, submit_message, world_of
 
 if TYPE_CHECKING:
