@@ -1,5 +1,6 @@
 """A gRPC server that plays a given history, and cuts streams where a test says so."""
 
+import hashlib
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -8,7 +9,7 @@ from fastvideo import wire
 from fastvideo.api.artifacts.v1 import artifacts_pb2, artifacts_pb2_grpc
 from fastvideo.api.common.v1 import request_pb2
 from fastvideo.api.gateway.v1 import gateway_pb2, gateway_pb2_grpc
-from fastvideo.artifacts.types import ArtifactRecord
+from fastvideo.artifacts.types import ArtifactKind, ArtifactRecord, Producer
 from fastvideo.errors import InvalidField, NotFound, Unavailable
 from fastvideo.events.types import Event, EventMetadata, EventPayload
 from fastvideo.requests.events import RequestAccepted, RequestCompleted, RequestProgressed
@@ -58,12 +59,23 @@ class Script:
     # Each download stops after so many bytes; 0: no cut.
     byte_cuts: list[int] = field(default_factory=lambda: [0])
 
+    # The field and the reason that every upload is refused for.
+    upload_refused: tuple[str, str] | None = None
+
     watched_after: list[int] = field(default_factory=list)
     read_from: list[int] = field(default_factory=list)
     idempotency_keys: list[str] = field(default_factory=list)
+    submits: list[gateway_pb2.SubmitRequestRequest] = field(default_factory=list)
+    # Each upload that came whole.
+    uploads: list[tuple[artifacts_pb2.PutArtifactHeader, bytes]] = field(default_factory=list)
 
     def take(self, cuts: list[int]) -> int:
         return cuts.pop(0) if len(cuts) > 1 else cuts[0]
+
+    def fail_while_unavailable(self) -> None:
+        if self.unavailable:
+            self.unavailable -= 1
+            raise Unavailable("starting")
 
 
 class ScriptedGateway(gateway_pb2_grpc.GatewayServiceServicer):
@@ -74,7 +86,8 @@ class ScriptedGateway(gateway_pb2_grpc.GatewayServiceServicer):
         self, request: gateway_pb2.SubmitRequestRequest, context: object
     ) -> gateway_pb2.SubmitRequestResponse:
         self._script.idempotency_keys.append(request.idempotency_key)
-        self._maybe_fail()
+        self._script.submits.append(request)
+        self._script.fail_while_unavailable()
         if request.sampling.steps == 0 and request.sampling.HasField("steps"):
             raise InvalidField("sampling.steps", 0, "1 to 1000")
         if self._script.refused:
@@ -84,7 +97,7 @@ class ScriptedGateway(gateway_pb2_grpc.GatewayServiceServicer):
     async def GetRequest(
         self, request: gateway_pb2.GetRequestRequest, context: object
     ) -> gateway_pb2.GetRequestResponse:
-        self._maybe_fail()
+        self._script.fail_while_unavailable()
         if request.request_id != SPEC.request_id:
             raise NotFound("no such request", subject=request.request_id)
         return gateway_pb2.GetRequestResponse(state=self._state())
@@ -110,11 +123,6 @@ class ScriptedGateway(gateway_pb2_grpc.GatewayServiceServicer):
             )
             yield gateway_pb2.WatchRequestResponse(sequence=sequence, event=wire.to_proto(event))
 
-    def _maybe_fail(self) -> None:
-        if self._script.unavailable:
-            self._script.unavailable -= 1
-            raise Unavailable("starting")
-
     def _state(self) -> request_pb2.RequestState:
         message: request_pb2.RequestState = wire.to_proto(
             RequestState(
@@ -130,6 +138,28 @@ class ScriptedGateway(gateway_pb2_grpc.GatewayServiceServicer):
 class ScriptedArtifacts(artifacts_pb2_grpc.ArtifactServiceServicer):
     def __init__(self, script: Script) -> None:
         self._script = script
+
+    async def PutArtifact(
+        self, request_iterator: AsyncIterator[artifacts_pb2.PutArtifactRequest], context: object
+    ) -> artifacts_pb2.PutArtifactResponse:
+        sent = [message async for message in request_iterator]
+        self._script.fail_while_unavailable()
+        if self._script.upload_refused is not None:
+            name, reason = self._script.upload_refused
+            raise InvalidField(name, "x", "an image", reason=reason)
+        header, data = sent[0].header, b"".join(message.chunk for message in sent[1:])
+        self._script.uploads.append((header, data))
+        record = ArtifactRecord(
+            artifact_id="art_in",
+            kind=ArtifactKind.IMAGE,
+            name=header.name,
+            digest=hashlib.sha256(data).hexdigest(),
+            size_bytes=len(data),
+            producer=Producer(),
+            created_at=AT,
+            completed_at=AT,
+        )
+        return artifacts_pb2.PutArtifactResponse(record=wire.to_proto(record))
 
     async def GetArtifact(
         self, request: artifacts_pb2.GetArtifactRequest, context: object

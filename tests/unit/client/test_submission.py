@@ -2,7 +2,7 @@
 
 import pytest
 
-from fastvideo.client.submission import submit_message
+from fastvideo.client.submission import named_as_given, submit_message
 from fastvideo.errors import InvalidField
 from fastvideo.requests.types import OutputSpec, SamplingOverrides
 
@@ -44,3 +44,30 @@ def test_text_that_is_not_unicode_is_refused_by_name() -> None:
     with pytest.raises(InvalidField) as caught:
         message("a red \udc80 three")
     assert caught.value.field == "prompt"
+
+
+@pytest.mark.parametrize("negative_prompt", [None, "blue"])
+def test_an_image_chooses_the_program_that_starts_from_it(negative_prompt: str | None) -> None:
+    sent = submit_message(
+        prompt="a red three",
+        negative_prompt=negative_prompt,
+        image_id="art_1",
+        model_id="m",
+        sampling=SamplingOverrides(),
+        outputs=OutputSpec(video=True),
+        session_id="",
+        priority=0,
+        deadline=None,
+        idempotency_key="k",
+    )
+    assert sent.program_id == "image_to_video"
+    assert sent.inputs[-1].image.role == "image"
+    path = f"inputs[{len(sent.inputs) - 1}].image.artifact_id"
+    with pytest.raises(InvalidField) as caught, named_as_given():
+        raise InvalidField(path, "art_1", "an artifact of kind image")
+    assert caught.value.field == "image"
+    assert str(caught.value).startswith("image is 'art_1'")
+
+
+def test_without_an_image_the_server_chooses_the_program() -> None:
+    assert message().program_id == ""
