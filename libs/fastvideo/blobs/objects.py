@@ -14,7 +14,7 @@ import secrets
 from collections.abc import AsyncIterable, AsyncIterator, Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
 import obstore
@@ -23,6 +23,9 @@ from obstore.store import ObjectStore, from_url
 
 from fastvideo.blobs.port import CHUNK_BYTES_MAX, Blob, CorruptBlob
 from fastvideo.errors import InvalidField, NotFound, Unavailable
+from fastvideo.telemetry.logging import get_logger
+
+_LOG: Final = get_logger(__name__)
 
 _UNFINISHED = "unfinished"
 _BLOBS = "sha256"
@@ -65,7 +68,7 @@ class ObjectBlobStore:
         name = f"{_UNFINISHED}/{secrets.token_hex(16)}"
         passing = _Passing(chunks)
         try:
-            with _errors_of_the_store(name):
+            with _errors_of_the_store(name, passing):
                 await obstore.put_async(
                     self._store,
                     name,
@@ -165,16 +168,22 @@ class _Passing:
         self._chunks = chunks
         self._hash = hashlib.sha256()
         self._size_bytes = 0
+        # What the chunks' own source raised: that is no error of the store.
+        self.failure: Exception | None = None
 
     @property
     def blob(self) -> Blob:
         return Blob(self._hash.hexdigest(), self._size_bytes)
 
     async def through(self) -> AsyncIterator[bytes]:
-        async for chunk in self._chunks:
-            self._hash.update(chunk)
-            self._size_bytes += len(chunk)
-            yield chunk
+        try:
+            async for chunk in self._chunks:
+                self._hash.update(chunk)
+                self._size_bytes += len(chunk)
+                yield chunk
+        except Exception as error:
+            self.failure = error
+            raise
 
 
 def _path(digest: str) -> str:
@@ -193,16 +202,16 @@ def _flush(path: Path) -> None:
 
 
 @contextlib.contextmanager
-def _errors_of_the_store(subject: str) -> Iterator[None]:
+def _errors_of_the_store(subject: str, passing: _Passing | None = None) -> Iterator[None]:
     try:
         yield
-    except (FileNotFoundError, obstore.exceptions.NotFoundError) as error:
-        raise NotFound(
-            f"there is no blob {subject}", reason="BLOB_NOT_FOUND", subject=subject
-        ) from error
     except (obstore.exceptions.BaseError, OSError) as error:
-        raise Unavailable(f"the blob store: {_first_line(error)}", subject=subject) from error
-
-
-def _first_line(error: BaseException) -> str:
-    return str(error).split("\n", 1)[0]
+        if passing is not None and passing.failure is not None:
+            raise passing.failure from None
+        if isinstance(error, FileNotFoundError | obstore.exceptions.NotFoundError):
+            raise NotFound(
+                f"there is no blob {subject}", reason="BLOB_NOT_FOUND", subject=subject
+            ) from error
+        # What the store says may hold paths and addresses; it is for this process's log alone.
+        _LOG.warning("the blob store failed", blob=subject, error=str(error).partition("\n")[0])
+        raise Unavailable("the blob store does not answer", subject=subject) from error

@@ -8,11 +8,10 @@ import asyncio
 import json
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Final, TypeVar
 
 import nats.errors
 import nats.js.errors
-import structlog
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.js import JetStreamContext
@@ -29,8 +28,9 @@ from nats.js.api import (
 
 from fastvideo.bus.port import BusMessage, OnHint
 from fastvideo.errors import Unavailable
+from fastvideo.telemetry.logging import get_logger
 
-_log = structlog.get_logger(__name__)
+_LOG: Final = get_logger(__name__)
 
 T = TypeVar("T")
 
@@ -115,7 +115,7 @@ class NatsBus:
         try:
             await self._client.publish(subject)
         except nats.errors.Error as error:
-            _log.debug("hint not sent", subject=subject, error=str(error))
+            _LOG.debug("hint not sent", subject=subject, error=str(error))
 
     async def listen(self, subject: str, on_hint: OnHint) -> None:
         self._listeners.append((subject, on_hint))
@@ -167,16 +167,16 @@ class NatsBus:
     async def _on_connected(self) -> None:
         self._connections += 1
         self._connected.set()
-        _log.info("bus connected", connections=self._connections)
+        _LOG.info("bus connected", connections=self._connections)
 
     async def _on_disconnected(self) -> None:
         self._connected.clear()
-        _log.warning("bus disconnected")
+        _LOG.warning("bus disconnected")
 
     async def _on_error(self, error: Exception) -> None:
         # While NATS is away every attempt to connect fails; that it is away is known.
         if self._client.is_connected:
-            _log.warning("bus error", error=str(error) or type(error).__name__)
+            _LOG.warning("bus error", error=str(error) or type(error).__name__)
 
     async def _subscribe(self, subject: str, on_hint: OnHint) -> None:
         async def callback(message: Msg) -> None:
@@ -200,7 +200,7 @@ class NatsBus:
         except Unavailable as error:
             if not isinstance(error.__cause__, nats.js.errors.NotFoundError):
                 raise
-            _log.info("bus stream made", stream=self._config.stream)
+            _LOG.info("bus stream made", stream=self._config.stream)
             return await self.call(lambda: self._js.add_stream(config))
         bounds = (found.config.max_bytes, found.config.max_age, found.config.duplicate_window)
         if bounds != (config.max_bytes, config.max_age, config.duplicate_window):
@@ -259,7 +259,7 @@ class NatsConsumer:
         try:
             await pull.unsubscribe()
         except nats.errors.Error as error:
-            _log.debug("unsubscribe", error=str(error))
+            _LOG.debug("unsubscribe", error=str(error))
 
 
 class NatsDelivery:

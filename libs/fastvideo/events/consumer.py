@@ -10,9 +10,7 @@ import math
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from typing import Generic, TypeVar
-
-import structlog
+from typing import Final, Generic, TypeVar
 
 from fastvideo.bus import Bus, BusConsumer, Delivery
 from fastvideo.clock import Clock, SystemClock
@@ -30,8 +28,9 @@ from fastvideo.events.recovery import append_surely
 from fastvideo.events.relay import EVENT_ID_HEADER, EVENT_SUBJECT, BusPosition
 from fastvideo.events.store import EventStore
 from fastvideo.events.subscription import check_next
+from fastvideo.telemetry.logging import get_logger
 
-_log = structlog.get_logger(__name__)
+_LOG: Final = get_logger(__name__)
 
 E = TypeVar("E")
 
@@ -150,7 +149,7 @@ class ConsumerTerm(Generic[E]):
             deliveries = list(await consumer.fetch(limits.fetch_max, limits.silence_s))
         except Unavailable as error:
             if not self._without_bus:
-                _log.warning(
+                _LOG.warning(
                     "consumer goes on from the log", consumer=self._parts.name, error=str(error)
                 )
             self._without_bus = True
@@ -182,7 +181,7 @@ class ConsumerTerm(Generic[E]):
             await delivery.ack()
         except Unavailable as error:
             # It comes again, and is then recognised by its offset.
-            _log.info("ack lost", consumer=self._parts.name, error=str(error))
+            _LOG.info("ack lost", consumer=self._parts.name, error=str(error))
 
     async def _catch_up_with_heads(self) -> None:
         for partition, head in (await self._store.heads()).items():
@@ -237,7 +236,7 @@ class ConsumerTerm(Generic[E]):
                 # Not the event's fault: the term ends, and the event is handled in the next.
                 raise
             except Exception as error:  # noqa: BLE001 - whatever it is, the event is put aside
-                _log.exception(
+                _LOG.exception(
                     "event not handled",
                     consumer=self._parts.name,
                     event_id=incoming.event_id,

@@ -2,14 +2,14 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-
-import structlog
+from typing import Final
 
 from fastvideo.errors import Fenced, Unavailable
 from fastvideo.events.records import Lease
 from fastvideo.events.store import Leases
+from fastvideo.telemetry.logging import get_logger
 
-_log = structlog.get_logger(__name__)
+_LOG: Final = get_logger(__name__)
 
 
 async def lead(
@@ -28,11 +28,11 @@ async def lead(
     """
     while True:
         lease = await _acquire(store, name, holder, ttl_s)
-        _log.info("lease acquired", lease=name, epoch=lease.epoch)
+        _LOG.info("lease acquired", lease=name, epoch=lease.epoch)
         try:
             await _work_while_held(store, lease, work, ttl_s)
         except (Fenced, Unavailable) as error:
-            _log.warning("lease work interrupted", lease=name, error=str(error))
+            _LOG.warning("lease work interrupted", lease=name, error=str(error))
         finally:
             await _release(store, lease)
         await asyncio.sleep(min(0.1, ttl_s / 10))
@@ -45,7 +45,7 @@ async def _acquire(store: Leases, name: str, holder: str, ttl_s: float) -> Lease
             lease = await store.acquire_lease(name, holder, ttl_s)
         except Unavailable as error:
             if not waiting:
-                _log.warning("lease not acquired", lease=name, error=str(error))
+                _LOG.warning("lease not acquired", lease=name, error=str(error))
             waiting = True
             lease = None
         if lease is not None:
@@ -98,4 +98,4 @@ async def _release(store: Leases, lease: Lease) -> None:
     try:
         await store.release_lease(lease)
     except Unavailable as error:
-        _log.info("lease left to expire", lease=lease.name, error=str(error))
+        _LOG.info("lease left to expire", lease=lease.name, error=str(error))

@@ -3,13 +3,16 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 import asyncpg
 from asyncpg.pool import PoolConnectionProxy
 
 from fastvideo.errors import AlreadyExists, Conflict, FailedPrecondition, Fenced, Unavailable
 from fastvideo.events.batch import REPEATED
+from fastvideo.telemetry.logging import get_logger
+
+_LOG: Final = get_logger(__name__)
 
 APPLICATION_ROLE = "fastvideo_app"
 """The role of the store's sessions: it may not change or delete an event."""
@@ -28,17 +31,27 @@ _UNAVAILABLE = (
     TimeoutError,
 )
 
+# The role, a table or a function is missing.
+_NOT_MIGRATED = (
+    asyncpg.InvalidParameterValueError,
+    asyncpg.UndefinedTableError,
+    asyncpg.UndefinedFunctionError,
+)
+
 Connection: TypeAlias = "PoolConnectionProxy[asyncpg.Record]"
 
 
 class PostgresPool:
     """A bounded pool whose connections act as the application role.
 
-    It connects when first used, and again after the server was away.
+    It connects when first used, and again after the server was away. What Postgres itself says
+    goes to the log of this process, never into an error, which may reach a user.
     """
 
     def __init__(self, pool: "asyncpg.Pool[asyncpg.Record]") -> None:
         self._pool = pool
+        # Said in the log once an outage, however many calls fail.
+        self._away = False
 
     @classmethod
     async def open(
@@ -77,20 +90,23 @@ class PostgresPool:
             # connection is bound by the time-out of calls, and connecting by its own.
             async with self._pool.acquire() as connection:
                 yield connection
-        except asyncpg.DataError:
-            raise
         except _UNAVAILABLE as error:
-            raise Unavailable(f"the event log's database: {_shown(error)}") from error
-        except asyncpg.InvalidParameterValueError as error:
-            # The role is missing: the database was never migrated.
-            raise FailedPrecondition(
-                f"the event log's database is not migrated: {_shown(error)}", reason="SCHEMA"
+            self._tell_away(error)
+            raise Unavailable(
+                "the event log's database does not answer", subject="postgres"
             ) from error
         except asyncpg.PostgresError as error:
             meaning = _meaning(error)
             if meaning is None:
                 raise
             raise meaning from error
+        else:
+            self._away = False
+
+    def _tell_away(self, error: BaseException) -> None:
+        if not self._away:
+            _LOG.warning("the database is away", error=str(error) or type(error).__name__)
+        self._away = True
 
     async def close(self) -> None:
         """Close all connections, at the latest after five seconds."""
@@ -119,15 +135,7 @@ def _meaning(
     if error.sqlstate == _REPEATED:
         return Conflict(str(error.args[0]), reason=REPEATED)
     if isinstance(error, asyncpg.UniqueViolationError):
-        return AlreadyExists(
-            f"{error.args[0]}: {error.detail}", subject=error.constraint_name or ""
-        )
-    if isinstance(error, asyncpg.UndefinedTableError | asyncpg.UndefinedFunctionError):
-        return FailedPrecondition(
-            f"the event log's database is not migrated: {_shown(error)}", reason="SCHEMA"
-        )
+        return AlreadyExists("it is in the log already", subject=error.constraint_name or "")
+    if isinstance(error, _NOT_MIGRATED):
+        return FailedPrecondition("the event log's database is not migrated", reason="SCHEMA")
     return None
-
-
-def _shown(error: BaseException) -> str:
-    return str(error) or type(error).__name__

@@ -9,8 +9,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-
-import structlog
+from typing import Final
 
 from fastvideo.bus import Bus, BusMessage
 from fastvideo.clock import Clock, SystemClock
@@ -20,12 +19,13 @@ from fastvideo.events.records import Lease, StoredEvent
 from fastvideo.events.store import EventLog, EventStore
 from fastvideo.events.subscription import LogSubscription
 from fastvideo.events.wakeups import Wakeups
+from fastvideo.telemetry.logging import get_logger
 
 EVENT_SUBJECT = "fastvideo.events"
 EVENT_ID_HEADER = "Fastvideo-Event-Id"
 CHECKPOINT = "relay"
 
-_log = structlog.get_logger(__name__)
+_LOG: Final = get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +144,7 @@ class PartitionRelay:
                 await self._publish_until_doubtful(connections)
             except Unavailable as error:
                 if not waiting:
-                    _log.warning("relay waits", partition=self._partition, error=str(error))
+                    _LOG.warning("relay waits", partition=self._partition, error=str(error))
                 waiting = True
                 await asyncio.sleep(self._parts.limits.retry_s)
 
@@ -156,7 +156,7 @@ class PartitionRelay:
         # What the bus would have dropped for its age is not published again.
         has = kept or await self._expired()
         if has < self._cursor:
-            _log.warning(
+            _LOG.warning(
                 "the bus lost events; publishing them again",
                 partition=self._partition,
                 first=has + 1,

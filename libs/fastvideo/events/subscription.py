@@ -4,15 +4,15 @@ import asyncio
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
-
-import structlog
+from typing import Final
 
 from fastvideo.errors import CorruptLog, Unavailable
 from fastvideo.events.records import StoredEvent
 from fastvideo.events.store import EventLog
 from fastvideo.events.wakeups import Wakeup, Wakeups
+from fastvideo.telemetry.logging import get_logger
 
-_log = structlog.get_logger(__name__)
+_LOG: Final = get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +94,7 @@ class LogSubscription:
                 await self._find_work()
             except Unavailable as error:
                 if not waiting:
-                    _log.warning("the event log is away", error=str(error))
+                    _LOG.warning("the event log is away", error=str(error))
                 waiting = True
                 self._ready = deque(sorted(self._cursors))
                 await asyncio.sleep(self._limits.interval_s_max)

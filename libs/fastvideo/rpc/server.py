@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Final, Self
 
 import grpc
 from google.protobuf.descriptor import FileDescriptor
@@ -11,9 +11,18 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from fastvideo.errors import Unavailable
-from fastvideo.rpc.channel import MIB
+from fastvideo.rpc.channel import MESSAGE_BYTES_MAX, connection_arguments
 from fastvideo.rpc.interceptor import ErrorInterceptor
 from fastvideo.telemetry.grpc_server import TracingInterceptor
+
+CONCURRENT_RPCS_MAX: Final = 2_000
+
+_SERVER_ARGUMENTS: Final = (
+    # Clients may ping this often; they do so to find dead connections.
+    ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
+    # A port that another process holds is an error, not a share of its traffic.
+    ("grpc.so_reuseport", 0),
+)
 
 
 @dataclass(frozen=True)
@@ -36,32 +45,6 @@ class Service:
         return cls(file.services_by_name[name].full_name, servicer, add_to_server)
 
 
-@dataclass(frozen=True)
-class ServerOptions:
-    """Limits of a server; sizes in bytes, times in milliseconds."""
-
-    message_bytes_max: int = 16 * MIB
-    concurrent_rpcs_max: int = 2_000
-    keepalive_ms: int = 10_000
-    keepalive_timeout_ms: int = 5_000
-    # Clients may ping this often; they do so to find dead connections.
-    ping_interval_ms_min: int = 5_000
-
-    def arguments(self) -> list[tuple[str, int]]:
-        """As gRPC core's channel arguments."""
-        return [
-            ("grpc.max_receive_message_length", self.message_bytes_max),
-            ("grpc.max_send_message_length", self.message_bytes_max),
-            ("grpc.keepalive_time_ms", self.keepalive_ms),
-            ("grpc.keepalive_timeout_ms", self.keepalive_timeout_ms),
-            ("grpc.keepalive_permit_without_calls", 1),
-            ("grpc.http2.max_pings_without_data", 0),
-            ("grpc.http2.min_ping_interval_without_data_ms", self.ping_interval_ms_min),
-            # A port that another process holds is an error, not a share of its traffic.
-            ("grpc.so_reuseport", 0),
-        ]
-
-
 class Server:
     """Serves until stopped; as an async context it starts on entry and stops on exit.
 
@@ -74,14 +57,14 @@ class Server:
         services: Sequence[Service],
         *,
         interceptors: Sequence[grpc.aio.ServerInterceptor] = (),
-        options: ServerOptions | None = None,
+        message_bytes_max: int = MESSAGE_BYTES_MAX,
         ready: bool = True,
         grace_s: float = 5.0,
     ) -> None:
         self._listen = listen
         self._services = tuple(services)
         self._interceptors = tuple(interceptors)
-        self._options = options or ServerOptions()
+        self._message_bytes_max = message_bytes_max
         self._ready = ready
         self._grace_s = grace_s
         self._health = health.aio.HealthServicer()
@@ -102,8 +85,8 @@ class Server:
         """Bind and serve; returns the port. Unavailable when the address cannot be bound."""
         server = grpc.aio.server(
             interceptors=[TracingInterceptor(), ErrorInterceptor(), *self._interceptors],
-            options=self._options.arguments(),
-            maximum_concurrent_rpcs=self._options.concurrent_rpcs_max,
+            options=[*connection_arguments(self._message_bytes_max), *_SERVER_ARGUMENTS],
+            maximum_concurrent_rpcs=CONCURRENT_RPCS_MAX,
         )
         for service in self._services:
             service.add_to_server(service.servicer, server)

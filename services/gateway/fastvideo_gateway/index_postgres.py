@@ -4,9 +4,8 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from fastvideo import wire
-from fastvideo.events.postgres_pool import Connection, PostgresPool
-from fastvideo.events.projection_tables import Layout, ProjectionTables
-from fastvideo.events.projector import fresh_events
+from fastvideo.events.postgres_pool import Connection
+from fastvideo.events.postgres_projection import Layout, PostgresProjection
 from fastvideo.events.records import StoredEvent
 from fastvideo.requests.types import RequestState
 from fastvideo.scheduling.events import WorkerAttached
@@ -65,57 +64,28 @@ INSERT INTO gateway.workers VALUES ($1, $2)
     ON CONFLICT (worker_id) DO UPDATE SET attached = excluded.attached
 """
 
-CONNECTIONS_MAX: Final = 4
 
+class PostgresIndex(PostgresProjection):
+    """A `RequestIndex`."""
 
-class PostgresIndex:
-    """A `RequestIndex` that outlives the process and can be rebuilt from the log."""
+    layout = LAYOUT
 
-    def __init__(self, tables: ProjectionTables) -> None:
-        self._tables = tables
-
-    @classmethod
-    async def open(cls, dsn: str, log_epoch: int) -> "PostgresIndex":
-        """Connect, and make the tables anew when they are not of this layout and log epoch."""
-        pool = await PostgresPool.open(dsn, connections_max=CONNECTIONS_MAX)
-        tables = ProjectionTables(pool, LAYOUT)
-        try:
-            await tables.prepare(log_epoch)
-        except BaseException:
-            await pool.close()
-            raise
-        return cls(tables)
-
-    async def positions(self) -> Mapping[int, int]:
-        return await self._tables.positions()
-
-    async def apply(self, events: Sequence[StoredEvent]) -> None:
-        if not events:
-            return
-        partition = events[0].partition
-        async with self._tables.advancing(partition) as (connection, position):
-            fresh = fresh_events(events, position)
-            if not fresh:
-                return
-            requests = await _load_requests(connection, touched_requests(fresh))
-            workers = await _load_workers(connection) if touched_workers(fresh) else {}
-            changes = fold_changes(fresh, requests, workers)
-            await _store_requests(connection, list(changes.requests.values()))
-            await _store_workers(connection, changes.workers)
-            await self._tables.advance(connection, partition, fresh[-1].offset)
+    async def _take_in(self, connection: Connection, events: Sequence[StoredEvent]) -> None:
+        requests = await _load_requests(connection, touched_requests(events))
+        workers = await _load_workers(connection) if touched_workers(events) else {}
+        changes = fold_changes(events, requests, workers)
+        await _store_requests(connection, list(changes.requests.values()))
+        await _store_workers(connection, changes.workers)
 
     async def list_requests(self, query: ListQuery) -> tuple[RequestState, ...]:
         sql, arguments = _list_statement(query)
-        async with self._tables.connection() as connection:
+        async with self._pool.connection() as connection:
             rows = await connection.fetch(sql, *arguments)
         return tuple(wire.decode(RequestState, row["state"]) for row in rows)
 
     async def attached_workers(self) -> tuple[WorkerAttached, ...]:
-        async with self._tables.connection() as connection:
+        async with self._pool.connection() as connection:
             return tuple((await _load_workers(connection)).values())
-
-    async def close(self) -> None:
-        await self._tables.close()
 
 
 def _list_statement(query: ListQuery) -> tuple[str, list[object]]:

@@ -1,13 +1,12 @@
 """The index in Postgres, in the schema `sessions`."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Final
 
 from fastvideo import wire
-from fastvideo.events.postgres_pool import Connection, PostgresPool
-from fastvideo.events.projection_tables import Layout, ProjectionTables
-from fastvideo.events.projector import fresh_events
+from fastvideo.events.postgres_pool import Connection
+from fastvideo.events.postgres_projection import Layout, PostgresProjection
 from fastvideo.events.records import StoredEvent
 from fastvideo.sessions.types import SessionState
 from fastvideo_sessions.index import ListQuery, expires_at, fold_changes, touched_sessions
@@ -59,44 +58,18 @@ SELECT session_id FROM sessions.sessions
     WHERE expires_at IS NOT NULL AND expires_at <= $1 ORDER BY expires_at LIMIT $2
 """
 
-CONNECTIONS_MAX: Final = 4
 
+class PostgresIndex(PostgresProjection):
+    """A `SessionIndex`."""
 
-class PostgresIndex:
-    """A `SessionIndex` that outlives the process and can be rebuilt from the log."""
+    layout = LAYOUT
 
-    def __init__(self, tables: ProjectionTables) -> None:
-        self._tables = tables
-
-    @classmethod
-    async def open(cls, dsn: str, log_epoch: int) -> "PostgresIndex":
-        """Connect, and make the tables anew when they are not of this layout and log epoch."""
-        pool = await PostgresPool.open(dsn, connections_max=CONNECTIONS_MAX)
-        tables = ProjectionTables(pool, LAYOUT)
-        try:
-            await tables.prepare(log_epoch)
-        except BaseException:
-            await pool.close()
-            raise
-        return cls(tables)
-
-    async def positions(self) -> Mapping[int, int]:
-        return await self._tables.positions()
-
-    async def apply(self, events: Sequence[StoredEvent]) -> None:
-        if not events:
-            return
-        partition = events[0].partition
-        async with self._tables.advancing(partition) as (connection, position):
-            fresh = fresh_events(events, position)
-            if not fresh:
-                return
-            sessions = await _load(connection, touched_sessions(fresh))
-            await _store(connection, list(fold_changes(fresh, sessions).values()))
-            await self._tables.advance(connection, partition, fresh[-1].offset)
+    async def _take_in(self, connection: Connection, events: Sequence[StoredEvent]) -> None:
+        sessions = await _load(connection, touched_sessions(events))
+        await _store(connection, list(fold_changes(events, sessions).values()))
 
     async def list_sessions(self, query: ListQuery) -> tuple[SessionState, ...]:
-        async with self._tables.connection() as connection:
+        async with self._pool.connection() as connection:
             if query.after is None:
                 rows = await connection.fetch(_LIST, query.tenant_id, query.limit)
             else:
@@ -107,12 +80,9 @@ class PostgresIndex:
         return tuple(wire.decode(SessionState, row["state"]) for row in rows)
 
     async def list_expired(self, now: datetime, limit: int) -> tuple[str, ...]:
-        async with self._tables.connection() as connection:
+        async with self._pool.connection() as connection:
             rows = await connection.fetch(_EXPIRED, now, limit)
         return tuple(row["session_id"] for row in rows)
-
-    async def close(self) -> None:
-        await self._tables.close()
 
 
 async def _load(connection: Connection, ids: list[str]) -> dict[str, SessionState]:

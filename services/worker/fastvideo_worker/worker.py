@@ -20,7 +20,7 @@ from fastvideo.engine.residents import Residents
 from fastvideo.ids import new_id
 from fastvideo.memory.pools import MemoryPools, MemoryTag
 from fastvideo.rpc.channel import MIB, open_channel
-from fastvideo.rpc.server import Server, ServerOptions, Service
+from fastvideo.rpc.server import Server, Service
 from fastvideo.telemetry.logging import get_logger
 from fastvideo_worker.announce import announce
 from fastvideo_worker.artifact_client import GrpcArtifacts, NoArtifacts
@@ -147,7 +147,7 @@ class Worker:
         self._server = Server(
             self._config.listen,
             [service],
-            options=ServerOptions(message_bytes_max=_MESSAGE_BYTES_MAX),
+            message_bytes_max=_MESSAGE_BYTES_MAX,
             ready=False,
             grace_s=1.0,
         )

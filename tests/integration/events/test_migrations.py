@@ -8,7 +8,7 @@ from alembic.config import Config
 from alembic.script import ScriptDirectory
 
 import fastvideo.events.migrations as migrations
-from fastvideo.errors import FailedPrecondition
+from fastvideo.errors import FailedPrecondition, Unavailable
 from fastvideo.events.migrate import schema_differences, upgrade
 from fastvideo.events.postgres import SCHEMA_REVISION, PostgresEventStore
 from tests.contract.event_store_cases import command
@@ -51,6 +51,23 @@ async def test_an_owner_who_is_no_superuser_migrates_and_appends(
 async def test_a_store_refuses_a_database_that_is_not_migrated(empty_postgres_dsn: str) -> None:
     with pytest.raises(FailedPrecondition, match="not migrated"):
         await PostgresEventStore.open(empty_postgres_dsn)
+
+
+async def test_a_store_refuses_a_server_that_never_saw_a_migration(
+    own_postgres: PostgresServer,
+) -> None:
+    await asyncio.to_thread(own_postgres.start)
+    with pytest.raises(FailedPrecondition, match="not migrated"):
+        await PostgresEventStore.open(own_postgres.dsn())
+
+
+async def test_an_outage_is_told_without_the_words_of_postgres(
+    own_postgres: PostgresServer,
+) -> None:
+    with pytest.raises(Unavailable) as caught:
+        await PostgresEventStore.open(own_postgres.dsn())
+    assert caught.value.message == "the event log's database does not answer"
+    assert caught.value.__cause__ is not None
 
 
 async def test_a_store_refuses_a_schema_of_another_program(postgres_dsn: str) -> None:
