@@ -156,6 +156,31 @@ async def test_a_typed_error_ends_a_bidirectional_stream(world: World) -> None:
     assert error.attributes == {"epoch": "2"}
 
 
+@pytest.mark.parametrize("garbage", [b"\xff", b"\x0a\x7fx"])
+@pytest.mark.parametrize(
+    ("kind", "method"),
+    [
+        ("unary_unary", f"/{ARTIFACTS}/StatArtifact"),
+        ("unary_stream", f"/{ARTIFACTS}/GetArtifact"),
+        ("stream_unary", f"/{ARTIFACTS}/PutArtifact"),
+        ("stream_stream", "/fastvideo.worker.v1.WorkerService/Attach"),
+    ],
+)
+async def test_bytes_that_are_no_message_are_bad_input(
+    world: World, caplog: pytest.LogCaptureFixture, kind: str, method: str, garbage: bytes
+) -> None:
+    call = getattr(world.channel, kind)(method)
+    sent = iter([garbage]) if kind.startswith("stream") else garbage
+    running = call(sent, timeout=DEADLINE_S)
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await (running.read() if kind.endswith("stream") else running)
+    error = from_rpc_error(caught.value)
+    assert isinstance(error, errors.InvalidField)
+    assert error.reason == "MESSAGE_MALFORMED"
+    assert "DecodeError" not in repr(caught.value)
+    assert "rpc failed" not in caplog.text
+
+
 async def test_a_bug_is_internal_and_logged_but_not_told(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -21,6 +21,9 @@ DOMAIN: Final = "fastvideo"
 # percent-encoded), the subject, the attributes, and a third more for base 64.
 TEXT_BYTES_MAX: Final = 512
 ATTRIBUTES_BYTES_MAX: Final = 1536
+# Of a longer text only the start is looked at; far more than is shown, so that no secret is cut
+# in two within what is.
+_LOOKED_AT_CHARACTERS_MAX: Final = 16_384
 DETAILS_KEY: Final = "grpc-status-details-bin"
 
 MessageT = TypeVar("MessageT", bound=Message)
@@ -190,7 +193,7 @@ def _bounded_attributes(attributes: Mapping[str, str]) -> dict[str, str]:
 
 
 def _bounded(text: str) -> str:
-    encoded = redact_text(text).encode()
+    encoded = redact_text(text[:_LOOKED_AT_CHARACTERS_MAX]).encode(errors="replace")
     if len(encoded) <= TEXT_BYTES_MAX:
         return encoded.decode()
     return f"{encoded[: TEXT_BYTES_MAX - 3].decode(errors='ignore')}..."

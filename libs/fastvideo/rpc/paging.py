@@ -12,6 +12,7 @@ from fastvideo.errors import InvalidField
 
 PAGE_SIZE_DEFAULT: Final = 50
 PAGE_SIZE_MAX: Final = 200
+TOKEN_CHARACTERS_MAX: Final = 1_000
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -47,12 +48,15 @@ def page_position(token: str, *filters: str) -> PagePosition | None:
     if not token:
         return None
     allowed = "the next_page_token of a page of the same list"
+    if len(token) > TOKEN_CHARACTERS_MAX:
+        raise InvalidField("page_token", token[:TOKEN_CHARACTERS_MAX], allowed)
     try:
         micros, item_id, digest = json.loads(base64.urlsafe_b64decode(token.encode()))
         position = PagePosition(_EPOCH + timedelta(microseconds=micros), item_id)
-    except (ValueError, TypeError, OverflowError, binascii.Error) as error:
+    except (ValueError, TypeError, OverflowError, RecursionError, binascii.Error) as error:
         raise InvalidField("page_token", token, allowed) from error
-    if digest != _digest(filters) or not isinstance(item_id, str):
+    is_id = isinstance(item_id, str) and item_id.isascii() and item_id.isprintable()
+    if digest != _digest(filters) or not is_id:
         raise InvalidField("page_token", token, allowed)
     return position
 

@@ -12,6 +12,7 @@ from grpc_reflection.v1alpha import reflection
 
 from fastvideo.errors import Unavailable
 from fastvideo.rpc.channel import MESSAGE_BYTES_MAX, connection_arguments
+from fastvideo.rpc.decoding import DecodingInterceptor
 from fastvideo.rpc.interceptor import ErrorInterceptor
 from fastvideo.telemetry.grpc_server import TracingInterceptor
 
@@ -48,7 +49,8 @@ class Service:
 class Server:
     """Serves until stopped; as an async context it starts on entry and stops on exit.
 
-    Interceptors run in the order: traces, errors, then `interceptors` as given.
+    Interceptors run in the order: traces, errors, malformed messages, then `interceptors` as
+    given.
     """
 
     def __init__(
@@ -84,7 +86,12 @@ class Server:
     async def start(self) -> int:
         """Bind and serve; returns the port. Unavailable when the address cannot be bound."""
         server = grpc.aio.server(
-            interceptors=[TracingInterceptor(), ErrorInterceptor(), *self._interceptors],
+            interceptors=[
+                TracingInterceptor(),
+                ErrorInterceptor(),
+                DecodingInterceptor(),
+                *self._interceptors,
+            ],
             options=[*connection_arguments(self._message_bytes_max), *_SERVER_ARGUMENTS],
             maximum_concurrent_rpcs=CONCURRENT_RPCS_MAX,
         )

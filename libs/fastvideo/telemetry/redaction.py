@@ -21,8 +21,10 @@ _SECRET_NAMES = frozenset(
     }
 )
 _SECRET_SUFFIXES = ("_api_key", "_dsn", "_key_id", "_password", "_secret", "_secret_key", "_token")
-# The password of scheme://user:password@host, up to the last "@" before the path.
-_URL_PASSWORD = re.compile(r"(?P<head>[a-zA-Z][\w+.-]*://[^\s:/@]*:)[^\s/]+(?=@)")
+# The password of scheme://user:password@host, up to the last "@" before the path. Only the
+# start of a word is tried, and without giving back: a word of a million letters costs its length,
+# not its square.
+_URL_PASSWORD = re.compile(r"(?P<head>(?<![\w+.-])[\w+.-]++://[^\s:/@]*+:)[^\s/]+(?=@)")
 # The password of "host=db password=hunter2" and of "?password=hunter2&".
 _PAIR_PASSWORD = re.compile(
     r"(?P<head>\b(?:password|passwd|api_key|secret|token)=)[^\s&;,]+", re.IGNORECASE

@@ -36,6 +36,8 @@ EXPORT_MS_MAX: Final = 5_000
 METRICS_EVERY_MS: Final = 10_000
 SHUTDOWN_S_MAX: Final = 2.0
 TEXT_CHARACTERS_MAX: Final = 1_000
+# Of a longer text only the start is looked at, so that no caller's input costs much to write down.
+_LOOKED_AT_CHARACTERS_MAX: Final = 16_384
 
 _PROPAGATOR: Final = TraceContextTextMapPropagator()
 
@@ -195,7 +197,7 @@ def record_error(span: Span, error: BaseException) -> None:
 
     A FastVideoError is an answer, so it leaves no stack; anything else does.
     """
-    message = redact_text(str(error))[:TEXT_CHARACTERS_MAX]
+    message = redact_text(str(error)[:_LOOKED_AT_CHARACTERS_MAX])[:TEXT_CHARACTERS_MAX]
     span.set_status(Status(StatusCode.ERROR, message))
     span.set_attribute("error.type", type(error).__name__)
     if isinstance(error, FastVideoError):

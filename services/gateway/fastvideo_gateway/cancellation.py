@@ -13,6 +13,7 @@ from fastvideo.requests.events import RequestCancelRequested
 from fastvideo.requests.reading import read_request
 from fastvideo.requests.state import is_terminal, stream_of
 from fastvideo.requests.types import RequestState
+from fastvideo.rpc.names import require_name
 from fastvideo.scheduling.work import CancelScope, CancelScopeKind
 from fastvideo.sessions.reading import read_session
 from fastvideo.telemetry.tracing import current_traceparent
@@ -45,8 +46,7 @@ class Canceller:
         if scope.kind not in SCOPES:
             allowed = " or ".join(SCOPES)
             raise InvalidField("scope.kind", scope.kind.value, allowed, reason="SCOPE_UNSUPPORTED")
-        if not scope.target_id:
-            raise InvalidField("scope.target_id", "", f"the id of a {scope.kind.value}")
+        require_name("scope.target_id", scope.target_id, f"the id of a {scope.kind.value}")
         if len(reason) > REASON_CHARACTERS_MAX:
             allowed = f"at most {REASON_CHARACTERS_MAX} characters"
             raise InvalidField("reason", f"{len(reason)} characters", allowed)

@@ -25,6 +25,7 @@ from fastvideo.requests.types import (
     TextPart,
     VideoPart,
 )
+from fastvideo.rpc.names import check_name
 
 _PARTS: Final[Mapping[str, type[Any]]] = MappingProxyType(
     {
@@ -40,6 +41,8 @@ _PARTS: Final[Mapping[str, type[Any]]] = MappingProxyType(
 
 def draft_of(message: gateway_pb2.SubmitRequestRequest) -> RequestDraft:
     """What a submit asks for. Raises InvalidField for what is not a draft at all."""
+    for field in ("model_id", "program_id", "session_id"):
+        check_name(field, getattr(message, field))
     sampling = SamplingOverrides()
     if message.HasField("sampling"):
         sampling = wire.from_proto(SamplingOverrides, message.sampling)

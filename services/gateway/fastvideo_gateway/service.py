@@ -12,6 +12,7 @@ from fastvideo.events.store import EventLog
 from fastvideo.requests.reading import read_request
 from fastvideo.requests.types import RequestStatus
 from fastvideo.rpc.identity import DEFAULT_TENANT
+from fastvideo.rpc.names import check_name, require_name
 from fastvideo.rpc.unknown_fields import refuse_unknown_fields
 from fastvideo.scheduling.work import CancelScope, CancelScopeKind
 from fastvideo_gateway.cancellation import SCOPES, Canceller
@@ -55,7 +56,7 @@ class GatewayService(gateway_pb2_grpc.GatewayServiceServicer):
         self, request: gateway_pb2.GetRequestRequest, context: object
     ) -> gateway_pb2.GetRequestResponse:
         refuse_unknown_fields(request)
-        _require(request.request_id, "request_id", "the id of a request")
+        require_name("request_id", request.request_id, "the id of a request")
         # Read from the log, not from the index: what was accepted is found at once.
         state = await read_request(self._parts.log, request.request_id)
         if state is None or state.spec.tenant_id != DEFAULT_TENANT:
@@ -66,6 +67,7 @@ class GatewayService(gateway_pb2_grpc.GatewayServiceServicer):
         self, request: gateway_pb2.ListRequestsRequest, context: object
     ) -> gateway_pb2.ListRequestsResponse:
         refuse_unknown_fields(request)
+        check_name("session_id", request.session_id)
         page = await self._parts.lister.page(
             DEFAULT_TENANT,
             page_size=request.page_size,
@@ -82,7 +84,7 @@ class GatewayService(gateway_pb2_grpc.GatewayServiceServicer):
         self, request: gateway_pb2.WatchRequestRequest, context: object
     ) -> AsyncIterator[gateway_pb2.WatchRequestResponse]:
         refuse_unknown_fields(request)
-        _require(request.request_id, "request_id", "the id of a request")
+        require_name("request_id", request.request_id, "the id of a request")
         events = self._parts.watches.watch(
             request.request_id, request.after_sequence, DEFAULT_TENANT
         )
@@ -112,7 +114,7 @@ class GatewayService(gateway_pb2_grpc.GatewayServiceServicer):
         self, request: gateway_pb2.DescribeModelRequest, context: object
     ) -> gateway_pb2.DescribeModelResponse:
         refuse_unknown_fields(request)
-        _require(request.model_id, "model_id", "the id of a model")
+        require_name("model_id", request.model_id, "the id of a model")
         model = await self._parts.models.describe(request.model_id)
         return gateway_pb2.DescribeModelResponse(
             spec=wire.to_proto(model.entry.card),
@@ -133,11 +135,6 @@ def _summary(model: ModelStatus) -> gateway_pb2.ModelSummary:
         ready=model.ready,
         unavailable_reason=model.entry.unavailable_reason,
     )
-
-
-def _require(value: str, field: str, allowed: str) -> None:
-    if not value:
-        raise InvalidField(field, value, allowed, reason="FIELD_REQUIRED")
 
 
 def _status(number: "request_pb2.RequestStatus.ValueType") -> RequestStatus | None:

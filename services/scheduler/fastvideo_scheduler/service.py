@@ -5,14 +5,13 @@ from typing import Any
 from fastvideo import wire
 from fastvideo.api.scheduler.v1 import scheduler_pb2, scheduler_pb2_grpc
 from fastvideo.deployment.catalog import Catalog
-from fastvideo.errors import InvalidField
+from fastvideo.rpc.names import NAME_CHARACTERS_MAX, require_name
 from fastvideo_scheduler.card import deployment_card
 from fastvideo_scheduler.leader import Leader
 from fastvideo_scheduler.link import WorkerAddress
 from fastvideo_scheduler.shard import Shard
 
 Context = Any
-NAME_CHARACTERS_MAX = 200
 
 
 class SchedulerService(scheduler_pb2_grpc.SchedulerServiceServicer):
@@ -27,9 +26,8 @@ class SchedulerService(scheduler_pb2_grpc.SchedulerServiceServicer):
     ) -> scheduler_pb2.AnnounceWorkerResponse:
         """Dial the worker, unless this is a standby or it was dialled before."""
         for field in ("worker_id", "address", "incarnation"):
-            value = getattr(request, field)
-            if not 0 < len(value) <= NAME_CHARACTERS_MAX:
-                raise InvalidField(field, value, f"1 to {NAME_CHARACTERS_MAX} characters")
+            allowed = f"1 to {NAME_CHARACTERS_MAX} printable characters"
+            require_name(field, getattr(request, field), allowed)
         leader = self._shard.leader
         if leader is None:
             return scheduler_pb2.AnnounceWorkerResponse(attached=False, leader=False)

@@ -5,9 +5,9 @@ from typing import Final
 
 from fastvideo import wire
 from fastvideo.api.sessions.v1 import sessions_pb2, sessions_pb2_grpc
-from fastvideo.errors import InvalidField
 from fastvideo.events.projector import Projector
 from fastvideo.rpc.identity import DEFAULT_TENANT
+from fastvideo.rpc.names import require_name
 from fastvideo.rpc.paging import PagePosition, checked_page_size, page_position, page_token
 from fastvideo.rpc.unknown_fields import refuse_unknown_fields
 from fastvideo.sessions.commands import CloseSession
@@ -79,6 +79,5 @@ class SessionServicer(sessions_pb2_grpc.SessionServiceServicer):
         return sessions_pb2.CloseSessionResponse(state=wire.to_proto(state))
 
     async def _read(self, session_id: str) -> SessionState:
-        if not session_id:
-            raise InvalidField("session_id", "", "the id of a session", reason="FIELD_REQUIRED")
+        require_name("session_id", session_id, "the id of a session")
         return await self._parts.book.read(session_id, DEFAULT_TENANT)

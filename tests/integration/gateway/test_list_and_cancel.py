@@ -244,3 +244,34 @@ async def test_buf_curl_lists_and_calls_by_reflection(world: World) -> None:
         await buf("-d", json.dumps({"requestId": spec["requestId"]}), f"{method}/GetRequest")
     )
     assert got["state"] == submitted["state"]
+
+
+@pytest.mark.parametrize(
+    "name", ["a\0b", "\0", "y" * 100_000, "a\nb"], ids=["nul", "0", "long", "lf"]
+)
+async def test_names_that_nothing_can_have_are_refused_by_every_call(
+    world: World, name: str
+) -> None:
+    before = await world.size()
+    scope = work_pb2.CancelScope(kind=work_pb2.CANCEL_SCOPE_KIND_SESSION, target_id=name)
+    stub = world.stub
+    calls = {
+        "request_id": stub.GetRequest(gateway_pb2.GetRequestRequest(request_id=name)),
+        "session_id": stub.ListRequests(gateway_pb2.ListRequestsRequest(session_id=name)),
+        "scope.target_id": stub.CancelRequest(gateway_pb2.CancelRequestRequest(scope=scope)),
+        "model_id": stub.DescribeModel(gateway_pb2.DescribeModelRequest(model_id=name)),
+    }
+    watch = stub.WatchRequest(gateway_pb2.WatchRequestRequest(request_id=name))
+    for field, answer in (*calls.items(), ("request_id", watch.read())):
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await answer
+        error = from_rpc_error(caught.value)
+        assert isinstance(error, InvalidField)
+        assert error.field == field
+    for field in ("model_id", "program_id", "session_id"):
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await world.submit(**{field: name})
+        error = from_rpc_error(caught.value)
+        assert isinstance(error, InvalidField)
+        assert error.field == field
+    assert await world.size() == before

@@ -15,7 +15,19 @@ def test_a_token_leads_back_to_its_place() -> None:
     assert page_position("", "a") is None
 
 
-@pytest.mark.parametrize("token", ["x", "eyI=", "WzEsMl0=", page_token(PLACE, "another")])
+@pytest.mark.parametrize(
+    "token",
+    [
+        "x",
+        "eyI=",
+        "WzEsMl0=",
+        page_token(PLACE, "another"),
+        page_token(PagePosition(PLACE.at, "req\0"), "a"),
+        page_token(PagePosition(PLACE.at, "\ud800"), "a"),
+        "W1tb" * 200,
+        "W1tb" * 20_000,
+    ],
+)
 def test_a_token_that_is_none_or_of_another_list_is_refused(token: str) -> None:
     with pytest.raises(InvalidField, match="page_token"):
         page_position(token, "a")
