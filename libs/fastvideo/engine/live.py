@@ -141,10 +141,9 @@ class LoopTable:
                 self._closed.popitem(last=False)
 
     def forget(self) -> None:
-        """Begin anew: attempts and units that were released may come again."""
+        """Begin anew: attempts that were released may come again."""
         with self._changed:
             self._closed.clear()
-            self._freed_units.clear()
 
     def release(self, wanted: Callable[[LiveLoop], bool]) -> tuple[LoopRef, ...]:
         """Free the loops that are wanted gone; one that runs goes at its boundary."""
