@@ -8,7 +8,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -223,10 +223,13 @@ class SchedulerClient:
         self._channel = open_channel(address)
         self.stub: Any = worker_pb2_grpc.WorkerServiceStub(self._channel)
         self._events: asyncio.Queue[Any] = asyncio.Queue()
+        # Through an iterator: a direct write to a stream that the worker has just ended hides
+        # the worker's status behind an INTERNAL of the client's own.
+        self._requests: asyncio.Queue[worker_pb2.AttachRequest] = asyncio.Queue()
         self._beats = True
 
     async def __aenter__(self) -> Self:
-        self._call: Any = self.stub.Attach()
+        self._call: Any = self.stub.Attach(self._outgoing())
         await self.write(
             hello=worker_pb2.Hello(
                 scheduler_id="scheduler-1", heartbeat_timeout_seconds=self._timeout_s
@@ -250,9 +253,13 @@ class SchedulerClient:
         await self._channel.close()
 
     async def write(self, *, epoch: int | None = None, **message: Any) -> None:
-        await self._call.write(
+        await self._requests.put(
             worker_pb2.AttachRequest(epoch=self.epoch if epoch is None else epoch, **message)
         )
+
+    async def _outgoing(self) -> AsyncIterator[worker_pb2.AttachRequest]:
+        while True:
+            yield await self._requests.get()
 
     async def next(self, kind: type) -> Any:
         """The next event, which must be of this kind. Raises what ended the stream."""
