@@ -354,11 +354,23 @@ def _value_in(field: Any, hint: Any) -> Callable[[Any], Any] | None:
     if field.message_type is None:
         return None
     if field.message_type.full_name == "google.protobuf.Timestamp":
-        return lambda value: value.ToDatetime(tzinfo=UTC)
+        return _timestamp_in(field)
     if _is_union(hint):
         owner, oneof = field.message_type.name, field.message_type.oneofs[0].name
         return _oneof_builder(owner, oneof, typing.get_args(hint))
     return lambda value: _builder(hint)(value)
+
+
+def _timestamp_in(field: Any) -> Callable[[Any], datetime]:
+    def convert(value: Any) -> datetime:
+        try:
+            moment: datetime = value.ToDatetime(tzinfo=UTC)
+        except (ValueError, OverflowError) as error:
+            path = f"{field.containing_type.name}.{field.name}"
+            raise InvalidField(path, value.seconds, "a time of the years 1 to 9999") from error
+        return moment
+
+    return convert
 
 
 def _enum_in(field: Any, hint: type[StrEnum]) -> Callable[[int], StrEnum]:

@@ -99,3 +99,13 @@ def test_an_absent_message_is_refused_by_name() -> None:
     message.ClearField("sampling")
     with pytest.raises(InvalidField, match=r"RequestSpec\.sampling"):
         wire.from_proto(RequestSpec, message)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "nanos"), [(2**63 - 1, 0), (-(2**63), 0), (253_402_300_800, 0), (0, -1)]
+)
+def test_a_moment_that_is_none_is_refused_by_name(seconds: int, nanos: int) -> None:
+    message = wire.to_proto(spec())
+    message.deadline.seconds, message.deadline.nanos = seconds, nanos
+    with pytest.raises(InvalidField, match=r"RequestSpec\.deadline"):
+        wire.from_proto(RequestSpec, message)
