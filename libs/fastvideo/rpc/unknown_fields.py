@@ -43,7 +43,7 @@ def _refuse_many(message: Message) -> None:
         return
     known = type(message)()
     known.CopyFrom(message)
-    known.DiscardUnknownFields()  # type: ignore[attr-defined]
+    known.DiscardUnknownFields()
     unknown = size - known.ByteSize()
     if unknown > _LARGE_BYTES:
         raise InvalidField(
