@@ -35,10 +35,17 @@ class Watched:
 
 
 @pytest.fixture(scope="module")
-def watched(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> Watched:
+def session_id(stack: Stack) -> str:
+    outcome = stack.run("session", "create", "--json")
+    assert outcome.code == 0, outcome.err
+    return str(outcome.json["session_id"])
+
+
+@pytest.fixture(scope="module")
+def watched(stack: Stack, session_id: str, tmp_path_factory: pytest.TempPathFactory) -> Watched:
     sheet = tmp_path_factory.mktemp("events") / "sheet.png"
     arguments = ("--steps", str(STEPS), "--sheet", str(sheet), "--seed", "2")
-    record = stack.generate(PROMPT, *arguments)
+    record = stack.generate(PROMPT, *arguments, "--session", session_id)
     return Watched(record, stack.watch(record["id"]))
 
 
@@ -189,3 +196,61 @@ async def test_the_steps_come_in_the_order_of_the_program(stack: Stack, watched:
 def test_all_of_it_is_one_trace(watched: Watched) -> None:
     traces = {event["metadata"]["traceparent"].split("-")[1] for event in watched.events}
     assert len(traces) == 1
+
+
+# What an event says beyond the request: where it runs, once that is decided, and in which loop.
+PLACED = {"model_instance_id", "worker_id", "role_id"}
+ABOUT = {
+    "request.accepted": set(),
+    "trace.loop": PLACED | {"loop_id"},
+    "request.started": PLACED,
+    "request.progress": PLACED | {"loop_id"},
+    "trace.step": PLACED | {"loop_id"},
+    "trace.scheduler": set(),
+    "artifact.created": PLACED | {"loop_id", "artifact_id"},
+    "artifact.completed": PLACED | {"loop_id", "artifact_id"},
+    "media.init": PLACED | {"loop_id", "artifact_id"},
+    "media.chunk": PLACED | {"loop_id", "artifact_id"},
+    "media.complete": PLACED | {"loop_id", "artifact_id"},
+    "request.completed": PLACED,
+    "session.updated": set(),
+}
+
+
+@pytest.mark.row("OBS-02")
+async def test_every_event_of_a_request_says_what_it_is_about(
+    stack: Stack, watched: Watched, session_id: str
+) -> None:
+    request_id = watched.record["id"]
+    events = [e for e in await stack.log("") if e.metadata.request_id == request_id]
+    assert {event.name for event in events} == set(ABOUT)
+    # A request that runs alone shares no batch: each of its steps is among them.
+    steps = [event.payload for event in events if isinstance(event.payload, BatchExecuted)]
+    assert steps == batches_of(await stack.log("scheduler-"), request_id)
+    for event in events:
+        about, wanted = event.metadata, ABOUT[event.name]
+        said = (about.session_id, about.program_id, about.model_id)
+        assert said == (session_id, "text_to_video", "moving-digits"), event
+        missing = {name for name in wanted if not getattr(about, name)}
+        assert not missing, (event, missing)
+        assert about.versions["fastvideo"], event
+        assert "model_instance_id" not in wanted or about.versions["weights"], event
+        assert about.occurred_at <= event.recorded_at, event
+    assert len({event.metadata.traceparent.split("-")[1] for event in events}) == 1
+    assert {e.metadata.loop_id for e in events if e.name == "trace.step"} == {
+        "encode",
+        "denoise",
+        "decode",
+        "write",
+    }
+
+
+async def test_what_is_about_no_request_says_who_and_in_which_version(stack: Stack) -> None:
+    [elected] = [e for e in await stack.log("scheduler-") if e.name == "scheduler.elected"]
+    assert elected.metadata.versions["fastvideo"]
+    attached = [e for e in await stack.log("scheduler-") if e.name == "worker.attached"]
+    assert attached
+    for event in attached:
+        assert event.metadata.worker_id
+        assert event.metadata.role_id == "worker"
+        assert event.metadata.versions["fastvideo"]

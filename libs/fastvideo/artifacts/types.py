@@ -54,6 +54,9 @@ class Producer:
     attempt: int = 0
     # Component or package name to version: weights, adapters, libraries.
     versions: Mapping[str, str] = field(default_factory=dict)
+    # The loop that wrote it, and the role of the worker that ran the loop.
+    loop_id: str = ""
+    role_id: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

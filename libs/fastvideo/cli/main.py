@@ -5,13 +5,13 @@ Modules that a command needs are imported when it runs, so that `fastvideo --hel
 
 import os
 import sys
-from importlib.metadata import version as installed_version
 
 import typer
 
 from fastvideo.cli import generate, models, requests, sessions, stack
 from fastvideo.cli.config import load_config
 from fastvideo.cli.failures import report
+from fastvideo.version import program_version
 
 EPILOG = (
     "Exit codes: 0 done, 1 refused or failed, 2 wrong usage, 130 interrupted or cancelled. "
@@ -41,7 +41,7 @@ def build() -> typer.Typer:
 
 def version() -> None:
     """Print the version."""
-    typer.echo(installed_version("fastvideo-v2"))
+    typer.echo(program_version())
 
 
 def main() -> None:

@@ -6,8 +6,12 @@ between the two.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 from fastvideo.model.specs import CapabilityMatrix, ParallelPlan
+
+WORKER_ROLE: Final = "worker"
+"""The role of a worker that runs every loop of its models."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

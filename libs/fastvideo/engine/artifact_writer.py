@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from fastvideo.artifacts.state import artifact_id_of
 from fastvideo.artifacts.types import ArtifactRecord, Producer
+from fastvideo.deployment.card import WORKER_ROLE
 from fastvideo.engine.footprint import resident_bytes
 from fastvideo.engine.instance import ModelInstance
 from fastvideo.engine.outputs import file_of, wanted_files
@@ -157,6 +158,8 @@ class ArtifactWriter:
             worker_id=self._worker_id,
             attempt=unit.loop.attempt,
             versions=versions,
+            loop_id=LOOP_ID,
+            role_id=WORKER_ROLE,
         )
 
 

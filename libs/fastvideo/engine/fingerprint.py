@@ -7,6 +7,8 @@ from typing import Final
 
 import torch
 
+from fastvideo.version import program_version
+
 _PACKAGES: Final = ("torch", "diffusers", "transformers", "safetensors", "av")
 _CPU_INFO: Final = Path("/proc/cpuinfo")
 
@@ -24,7 +26,7 @@ def machine_fingerprint(threads: int) -> dict[str, str]:
 
 def library_versions() -> dict[str, str]:
     """Installed version by package; one that is absent is left out."""
-    found = {"fastvideo": _version("fastvideo-v2")}
+    found = {"fastvideo": program_version()}
     found |= {name: _version(name) for name in _PACKAGES}
     return {name: value for name, value in found.items() if value}
 

@@ -24,6 +24,7 @@ from fastvideo.requests.reading import read_request
 from fastvideo.requests.state import is_terminal
 from fastvideo.requests.state import stream_of as request_stream_of
 from fastvideo.telemetry.tracing import current_traceparent
+from fastvideo.version import program_version
 
 # Progress of the same request is written meanwhile; each try sees newer versions.
 TRIES_MAX = 50
@@ -141,10 +142,12 @@ class ArtifactHistory:
             program_id=producer.program_id,
             model_id=producer.model_id,
             model_instance_id=producer.model_instance_id,
+            loop_id=producer.loop_id,
             worker_id=producer.worker_id,
+            role_id=producer.role_id,
             artifact_id=artifact.artifact_id,
             traceparent=current_traceparent(),
-            versions=producer.versions,
+            versions=producer.versions or {"fastvideo": program_version()},
             occurred_at=now,
         )
         return tuple(

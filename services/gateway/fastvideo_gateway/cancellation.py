@@ -5,9 +5,9 @@ from typing import Final
 from fastvideo.clock import Clock, milliseconds
 from fastvideo.errors import Conflict, InvalidField, NotFound
 from fastvideo.events.catalog import new_event
+from fastvideo.events.metadata import request_metadata
 from fastvideo.events.records import AppendCommand, StreamAppend
 from fastvideo.events.store import EventLog
-from fastvideo.events.types import EventMetadata
 from fastvideo.ids import new_id
 from fastvideo.requests.events import RequestCancelRequested
 from fastvideo.requests.reading import read_request
@@ -91,15 +91,7 @@ class Canceller:
     ) -> AppendCommand:
         now = self._clock.now()
         spec = state.spec
-        metadata = EventMetadata(
-            tenant_id=spec.tenant_id,
-            request_id=spec.request_id,
-            session_id=spec.session_id,
-            program_id=spec.program_id,
-            model_id=spec.model_id,
-            traceparent=current_traceparent(),
-            occurred_at=now,
-        )
+        metadata = request_metadata(spec, now, current_traceparent())
         payload = RequestCancelRequested(scope=scope, reason=reason)
         event = new_event(new_id("evt", milliseconds(now)), payload, metadata)
         return AppendCommand(

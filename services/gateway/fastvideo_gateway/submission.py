@@ -10,9 +10,10 @@ from fastvideo.deployment.catalog import Catalog
 from fastvideo.errors import CorruptLog, InvalidField
 from fastvideo.events.catalog import NAMES, SCHEMA_VERSION, new_event
 from fastvideo.events.first_use import FirstUse, keyed_event_id, lookup, scoped_key
+from fastvideo.events.metadata import request_metadata
 from fastvideo.events.records import AppendCommand, AppendResult, StreamAppend
 from fastvideo.events.store import EventLog
-from fastvideo.events.types import Event, EventMetadata
+from fastvideo.events.types import Event
 from fastvideo.ids import new_id
 from fastvideo.requests.draft import RequestDraft
 from fastvideo.requests.events import RequestAccepted
@@ -137,15 +138,7 @@ class Submitter:
             type=name,
             name=NAMES[name],
             schema_version=SCHEMA_VERSION,
-            metadata=EventMetadata(
-                tenant_id=spec.tenant_id,
-                request_id=spec.request_id,
-                session_id=spec.session_id,
-                program_id=spec.program_id,
-                model_id=spec.model_id,
-                traceparent=current_traceparent(),
-                occurred_at=now,
-            ),
+            metadata=request_metadata(spec, now, current_traceparent()),
             recorded_at=now,
             payload=RequestAccepted(spec=spec),
         )

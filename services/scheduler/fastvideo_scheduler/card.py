@@ -2,12 +2,10 @@
 
 from collections import Counter
 
-from fastvideo.deployment.card import CostModel, DeploymentCard, RolePoolSpec
+from fastvideo.deployment.card import WORKER_ROLE, CostModel, DeploymentCard, RolePoolSpec
 from fastvideo.deployment.catalog import Catalog
 from fastvideo.model.specs import CapabilityMatrix
 from fastvideo.scheduling.core import SchedulerCore
-
-WORKER_ROLE = "worker"
 
 
 def deployment_card(engine_id: str, catalog: Catalog, core: SchedulerCore | None) -> DeploymentCard:

@@ -17,39 +17,18 @@ from fastvideo.clock import milliseconds
 from fastvideo.events.appender import Appender
 from fastvideo.events.catalog import new_event
 from fastvideo.events.records import AppendCommand, Fence, NewEvent, StreamAppend
-from fastvideo.events.types import EventMetadata
 from fastvideo.ids import new_id
 from fastvideo.requests.state import stream_of
-from fastvideo.requests.types import RequestSpec
 from fastvideo.scheduling.effects import request_event
-from fastvideo.scheduling.events import (
-    BatchExecuted,
-    Decision,
-    LeaderElected,
-    LoopFailed,
-    LoopPrepared,
-    SchedulerDecided,
-    WorkerAttached,
-    WorkerLost,
-)
-
-WorkerReport = WorkerAttached | WorkerLost | LoopPrepared | LoopFailed | BatchExecuted
-"""An input that is not in the log until the scheduler writes it."""
+from fastvideo.scheduling.events import Decision, LeaderElected, SchedulerDecided
+from fastvideo_scheduler.provenance import Provenance, Requests, WorkerReport, about_program
 
 # Noted and not yet handed to the appender, which has a bound of its own.
 NOTES_MAX: Final = 1_000
 
 
-class Requests(Protocol):
-    """What the journal asks about requests."""
-
-    def spec(self, request_id: str) -> RequestSpec | None:
-        """The request, while it lives."""
-        ...
-
-    def traceparent(self, request_id: str) -> str:
-        """The traceparent of its span."""
-        ...
+class LiveRequests(Requests, Protocol):
+    """What the journal asks about requests, and tells."""
 
     def written(self, decisions: Sequence[Decision]) -> None:
         """The decisions are handed over; what they ended can be forgotten."""
@@ -72,11 +51,14 @@ def shard_stream(shard: str) -> str:
 class Journal:
     """Writes one leader's term; `run` must run beside it."""
 
-    def __init__(self, appender: Appender, shard: str, fence: Fence, requests: Requests) -> None:
+    def __init__(
+        self, appender: Appender, shard: str, fence: Fence, requests: LiveRequests
+    ) -> None:
         self._appender = appender
         self._stream = shard_stream(shard)
         self._fence = fence
         self._requests = requests
+        self._provenance = Provenance(requests)
         self._notes: deque[_Note] = deque()
         self._arrived = asyncio.Event()
         self._room = asyncio.Event()
@@ -85,7 +67,7 @@ class Journal:
     async def elected(self, scheduler_id: str, now: datetime) -> None:
         """Write that the term begins, and wait until that is committed. Fenced when it is over."""
         event = LeaderElected(scheduler_id=scheduler_id, epoch=self._fence.epoch)
-        new = new_event(_event_id(now), event, EventMetadata(occurred_at=now))
+        new = new_event(_event_id(now), event, about_program(now))
         await self._appender.append(
             AppendCommand(streams=(StreamAppend(self._stream, (new,)),), fence=self._fence)
         )
@@ -138,59 +120,39 @@ class Journal:
     def _command(self, note: _Note) -> AppendCommand:
         event_id, now = note.event_id, note.now
         shard_events = []
-        if note.report is not None:
+        if note.report is None:
+            about = self._provenance.of_decisions(note.decisions, now)
+        else:
             event_id = _event_id(now)
-            metadata = _report_metadata(note.report, now)
-            shard_events.append(new_event(event_id, note.report, metadata))
+            about = self._provenance.of_report(note.report, now)
+            shard_events.append(new_event(event_id, note.report, about))
+            self._provenance.take(note.report, now)
         decided = SchedulerDecided(
             input_event_id=event_id,
             at=now,
             decisions=tuple(note.decisions),
             epoch=self._fence.epoch,
         )
-        metadata = EventMetadata(causation_id=event_id, occurred_at=now)
-        shard_events.append(new_event(_event_id(now), decided, metadata))
+        about = replace(about, causation_id=event_id)
+        shard_events.append(new_event(_event_id(now), decided, about))
         streams = [StreamAppend(self._stream, tuple(shard_events))]
-        for request_id, events in self._request_events(note.decisions, metadata, now).items():
+        for request_id, events in self._request_events(note.decisions, event_id, now).items():
             streams.append(StreamAppend(stream_of(request_id), tuple(events)))
         return AppendCommand(streams=tuple(streams), fence=self._fence)
 
     def _request_events(
-        self, decisions: Sequence[Decision], metadata: EventMetadata, now: datetime
+        self, decisions: Sequence[Decision], causation_id: str, now: datetime
     ) -> dict[str, list[NewEvent]]:
         events: dict[str, list[NewEvent]] = {}
         for decision in decisions:
             seen = request_event(decision)
             if seen is not None:
                 request_id, payload = seen
-                about = self._about(request_id, metadata)
+                about = self._provenance.of_decision(request_id, decision, now)
+                about = replace(about, causation_id=causation_id)
                 events.setdefault(request_id, []).append(new_event(_event_id(now), payload, about))
+            self._provenance.take(decision, now)
         return events
-
-    def _about(self, request_id: str, metadata: EventMetadata) -> EventMetadata:
-        spec = self._requests.spec(request_id)
-        if spec is None:
-            return replace(metadata, request_id=request_id)
-        return replace(
-            metadata,
-            tenant_id=spec.tenant_id,
-            request_id=request_id,
-            session_id=spec.session_id,
-            program_id=spec.program_id,
-            model_id=spec.model_id,
-            traceparent=self._requests.traceparent(request_id),
-        )
-
-
-def _report_metadata(report: WorkerReport, now: datetime) -> EventMetadata:
-    metadata = EventMetadata(worker_id=report.worker_id, occurred_at=now)
-    if isinstance(report, LoopPrepared):
-        loop = report.plan.loop
-    elif isinstance(report, LoopFailed):
-        loop = report.loop
-    else:
-        return metadata
-    return replace(metadata, request_id=loop.request_id, loop_id=loop.node_id)
 
 
 def _event_id(now: datetime) -> str:

@@ -45,8 +45,9 @@ from fastvideo.scheduling.request_scheduler import ModelCatalog
 from fastvideo.scheduling.work import CancelScope, CancelScopeKind
 from fastvideo.telemetry.logging import get_logger
 from fastvideo_scheduler.fleet import Fleet
-from fastvideo_scheduler.journal import Journal, WorkerReport
+from fastvideo_scheduler.journal import Journal
 from fastvideo_scheduler.link import LinkInput, LinkTerms, WorkerAddress, WorkerLink
+from fastvideo_scheduler.provenance import WorkerReport
 from fastvideo_scheduler.rebuild import LiveRecord, LowWater, accepted_record, rebuild
 from fastvideo_scheduler.requests import LiveRequests
 

@@ -16,6 +16,7 @@ from fastvideo.sessions.reading import SessionAt, read_session
 from fastvideo.sessions.state import SessionEvent, decide, stream_of
 from fastvideo.sessions.types import SessionState
 from fastvideo.telemetry.tracing import current_traceparent
+from fastvideo.version import program_version
 
 # Requests that begin and end move a busy session; each try sees a newer version.
 TRIES_MAX: Final = 8
@@ -97,6 +98,7 @@ class SessionBook:
             model_id=cause.model_id,
             causation_id=cause.event_id,
             traceparent=current_traceparent(),
+            versions={"fastvideo": program_version()},
             occurred_at=now,
         )
         return new_event(event_id or new_id("evt", milliseconds(now)), payload, metadata)

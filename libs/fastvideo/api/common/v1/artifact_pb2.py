@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"fastvideo/common/v1/artifact.proto\x12\x13\x66\x61stvideo.common.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"i\n\tMediaInfo\x12\x11\n\tcontainer\x18\x01 \x01(\t\x12\r\n\x05\x63odec\x18\x02 \x01(\t\x12\r\n\x05width\x18\x03 \x01(\r\x12\x0e\n\x06height\x18\x04 \x01(\r\x12\x0b\n\x03\x66ps\x18\x05 \x01(\x01\x12\x0e\n\x06\x66rames\x18\x06 \x01(\r\"\x98\x02\n\x08Producer\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x12\n\nsession_id\x18\x02 \x01(\t\x12\x12\n\nprogram_id\x18\x03 \x01(\t\x12\x0f\n\x07node_id\x18\x04 \x01(\t\x12\x10\n\x08model_id\x18\x05 \x01(\t\x12\x19\n\x11model_instance_id\x18\x06 \x01(\t\x12\x11\n\tworker_id\x18\x07 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x08 \x01(\r\x12=\n\x08versions\x18\t \x03(\x0b\x32+.fastvideo.common.v1.Producer.VersionsEntry\x1a/\n\rVersionsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\xa9\x03\n\x0e\x41rtifactRecord\x12\x13\n\x0b\x61rtifact_id\x18\x01 \x01(\t\x12/\n\x04kind\x18\x02 \x01(\x0e\x32!.fastvideo.common.v1.ArtifactKind\x12\x0c\n\x04name\x18\x03 \x01(\t\x12\x14\n\x0c\x63ontent_type\x18\x04 \x01(\t\x12\x0e\n\x06\x64igest\x18\x05 \x01(\t\x12\x12\n\nsize_bytes\x18\x06 \x01(\x04\x12/\n\x08producer\x18\x07 \x01(\x0b\x32\x1d.fastvideo.common.v1.Producer\x12\x32\n\x05media\x18\x08 \x01(\x0b\x32\x1e.fastvideo.common.v1.MediaInfoH\x00\x88\x01\x01\x12\x0f\n\x07parents\x18\t \x03(\t\x12.\n\ncreated_at\x18\n \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x35\n\x0c\x63ompleted_at\x18\x0b \x01(\x0b\x32\x1a.google.protobuf.TimestampH\x01\x88\x01\x01\x12\x11\n\ttenant_id\x18\x0c \x01(\tB\x08\n\x06_mediaB\x0f\n\r_completed_at*\x9a\x02\n\x0c\x41rtifactKind\x12\x1d\n\x19\x41RTIFACT_KIND_UNSPECIFIED\x10\x00\x12\x17\n\x13\x41RTIFACT_KIND_VIDEO\x10\x01\x12\x17\n\x13\x41RTIFACT_KIND_IMAGE\x10\x02\x12\x17\n\x13\x41RTIFACT_KIND_AUDIO\x10\x03\x12\x18\n\x14\x41RTIFACT_KIND_LATENT\x10\x04\x12\x16\n\x12\x41RTIFACT_KIND_TEXT\x10\x05\x12\x1a\n\x16\x41RTIFACT_KIND_METADATA\x10\x06\x12\x17\n\x13\x41RTIFACT_KIND_SCORE\x10\x07\x12\x17\n\x13\x41RTIFACT_KIND_TRACE\x10\x08\x12 \n\x1c\x41RTIFACT_KIND_TRAINING_BATCH\x10\tb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"fastvideo/common/v1/artifact.proto\x12\x13\x66\x61stvideo.common.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"i\n\tMediaInfo\x12\x11\n\tcontainer\x18\x01 \x01(\t\x12\r\n\x05\x63odec\x18\x02 \x01(\t\x12\r\n\x05width\x18\x03 \x01(\r\x12\x0e\n\x06height\x18\x04 \x01(\r\x12\x0b\n\x03\x66ps\x18\x05 \x01(\x01\x12\x0e\n\x06\x66rames\x18\x06 \x01(\r\"\xba\x02\n\x08Producer\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x12\n\nsession_id\x18\x02 \x01(\t\x12\x12\n\nprogram_id\x18\x03 \x01(\t\x12\x0f\n\x07node_id\x18\x04 \x01(\t\x12\x10\n\x08model_id\x18\x05 \x01(\t\x12\x19\n\x11model_instance_id\x18\x06 \x01(\t\x12\x11\n\tworker_id\x18\x07 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x08 \x01(\r\x12=\n\x08versions\x18\t \x03(\x0b\x32+.fastvideo.common.v1.Producer.VersionsEntry\x12\x0f\n\x07loop_id\x18\n \x01(\t\x12\x0f\n\x07role_id\x18\x0b \x01(\t\x1a/\n\rVersionsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\xa9\x03\n\x0e\x41rtifactRecord\x12\x13\n\x0b\x61rtifact_id\x18\x01 \x01(\t\x12/\n\x04kind\x18\x02 \x01(\x0e\x32!.fastvideo.common.v1.ArtifactKind\x12\x0c\n\x04name\x18\x03 \x01(\t\x12\x14\n\x0c\x63ontent_type\x18\x04 \x01(\t\x12\x0e\n\x06\x64igest\x18\x05 \x01(\t\x12\x12\n\nsize_bytes\x18\x06 \x01(\x04\x12/\n\x08producer\x18\x07 \x01(\x0b\x32\x1d.fastvideo.common.v1.Producer\x12\x32\n\x05media\x18\x08 \x01(\x0b\x32\x1e.fastvideo.common.v1.MediaInfoH\x00\x88\x01\x01\x12\x0f\n\x07parents\x18\t \x03(\t\x12.\n\ncreated_at\x18\n \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x35\n\x0c\x63ompleted_at\x18\x0b \x01(\x0b\x32\x1a.google.protobuf.TimestampH\x01\x88\x01\x01\x12\x11\n\ttenant_id\x18\x0c \x01(\tB\x08\n\x06_mediaB\x0f\n\r_completed_at*\x9a\x02\n\x0c\x41rtifactKind\x12\x1d\n\x19\x41RTIFACT_KIND_UNSPECIFIED\x10\x00\x12\x17\n\x13\x41RTIFACT_KIND_VIDEO\x10\x01\x12\x17\n\x13\x41RTIFACT_KIND_IMAGE\x10\x02\x12\x17\n\x13\x41RTIFACT_KIND_AUDIO\x10\x03\x12\x18\n\x14\x41RTIFACT_KIND_LATENT\x10\x04\x12\x16\n\x12\x41RTIFACT_KIND_TEXT\x10\x05\x12\x1a\n\x16\x41RTIFACT_KIND_METADATA\x10\x06\x12\x17\n\x13\x41RTIFACT_KIND_SCORE\x10\x07\x12\x17\n\x13\x41RTIFACT_KIND_TRACE\x10\x08\x12 \n\x1c\x41RTIFACT_KIND_TRAINING_BATCH\x10\tb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -34,14 +34,14 @@ if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_PRODUCER_VERSIONSENTRY']._loaded_options = None
   _globals['_PRODUCER_VERSIONSENTRY']._serialized_options = b'8\001'
-  _globals['_ARTIFACTKIND']._serialized_start=911
-  _globals['_ARTIFACTKIND']._serialized_end=1193
+  _globals['_ARTIFACTKIND']._serialized_start=945
+  _globals['_ARTIFACTKIND']._serialized_end=1227
   _globals['_MEDIAINFO']._serialized_start=92
   _globals['_MEDIAINFO']._serialized_end=197
   _globals['_PRODUCER']._serialized_start=200
-  _globals['_PRODUCER']._serialized_end=480
-  _globals['_PRODUCER_VERSIONSENTRY']._serialized_start=433
-  _globals['_PRODUCER_VERSIONSENTRY']._serialized_end=480
-  _globals['_ARTIFACTRECORD']._serialized_start=483
-  _globals['_ARTIFACTRECORD']._serialized_end=908
+  _globals['_PRODUCER']._serialized_end=514
+  _globals['_PRODUCER_VERSIONSENTRY']._serialized_start=467
+  _globals['_PRODUCER_VERSIONSENTRY']._serialized_end=514
+  _globals['_ARTIFACTRECORD']._serialized_start=517
+  _globals['_ARTIFACTRECORD']._serialized_end=942
 # @@protoc_insertion_point(module_scope)

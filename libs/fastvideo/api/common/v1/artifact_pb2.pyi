@@ -127,6 +127,8 @@ class Producer(_message.Message):
     WORKER_ID_FIELD_NUMBER: _builtins.int
     ATTEMPT_FIELD_NUMBER: _builtins.int
     VERSIONS_FIELD_NUMBER: _builtins.int
+    LOOP_ID_FIELD_NUMBER: _builtins.int
+    ROLE_ID_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
     session_id: _builtins.str
     program_id: _builtins.str
@@ -135,6 +137,9 @@ class Producer(_message.Message):
     model_instance_id: _builtins.str
     worker_id: _builtins.str
     attempt: _builtins.int
+    loop_id: _builtins.str
+    """The loop that wrote it, and the role of the worker that ran the loop."""
+    role_id: _builtins.str
     @_builtins.property
     def versions(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
         """Component or package name to version: weights, adapters, libraries."""
@@ -151,10 +156,12 @@ class Producer(_message.Message):
         worker_id: _builtins.str = ...,
         attempt: _builtins.int = ...,
         versions: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+        loop_id: _builtins.str = ...,
+        role_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "model_id", b"model_id", "model_instance_id", b"model_instance_id", "node_id", b"node_id", "program_id", b"program_id", "request_id", b"request_id", "session_id", b"session_id", "versions", b"versions", "worker_id", b"worker_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "loop_id", b"loop_id", "model_id", b"model_id", "model_instance_id", b"model_instance_id", "node_id", b"node_id", "program_id", b"program_id", "request_id", b"request_id", "role_id", b"role_id", "session_id", b"session_id", "versions", b"versions", "worker_id", b"worker_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -1,0 +1,178 @@
+"""What the scheduler's events are about: whose request, where it runs, in which versions.
+
+It is told inputs and decisions in the order in which they are written, so that each event says
+how things stood at its own time.
+"""
+
+from collections.abc import Iterable
+from dataclasses import replace
+from datetime import datetime
+from typing import Any, Final, Protocol
+
+from fastvideo.deployment.card import WORKER_ROLE
+from fastvideo.events.metadata import request_metadata
+from fastvideo.events.types import EventMetadata
+from fastvideo.requests.types import RequestSpec
+from fastvideo.scheduling.effects import TERMINAL
+from fastvideo.scheduling.events import (
+    AssignLoop,
+    BatchExecuted,
+    Decision,
+    DeferLoop,
+    DispatchBatch,
+    LoopFailed,
+    LoopPrepared,
+    ReportProgress,
+    RestartRequest,
+    WorkerAttached,
+    WorkerLost,
+)
+from fastvideo.scheduling.work import LoopRef
+from fastvideo.version import program_version
+
+WorkerReport = WorkerAttached | WorkerLost | LoopPrepared | LoopFailed | BatchExecuted
+"""An input that is not in the log until the scheduler writes it."""
+
+# What an event about several requests says only when it is the same for all.
+_SHARED: Final = (
+    "tenant_id",
+    "request_id",
+    "session_id",
+    "program_id",
+    "model_id",
+    "model_instance_id",
+    "loop_id",
+)
+
+
+class Requests(Protocol):
+    """Whoever knows the live requests."""
+
+    def spec(self, request_id: str) -> RequestSpec | None:
+        """The request, while it lives."""
+        ...
+
+    def traceparent(self, request_id: str) -> str:
+        """The traceparent of its span."""
+        ...
+
+
+class Provenance:
+    """The metadata of one term's events."""
+
+    def __init__(self, requests: Requests) -> None:
+        self._requests = requests
+        self._workers: dict[str, WorkerAttached] = {}
+        # By live request: what its events say, but for their time; and its loops by node.
+        self._known: dict[str, EventMetadata] = {}
+        self._loop_ids: dict[str, dict[str, str]] = {}
+
+    def take(self, event: WorkerReport | Decision, now: datetime) -> None:
+        """Learn from an input or a decision, after its own event is made."""
+        match event:
+            case WorkerAttached():
+                self._workers[event.worker_id] = event
+            case WorkerLost():
+                known = self._workers.get(event.worker_id)
+                if known is not None and event.incarnation in ("", known.incarnation):
+                    del self._workers[event.worker_id]
+            case AssignLoop():
+                self._place(event, now)
+            case RestartRequest():
+                self._forget(event.request_id)
+            case _ if isinstance(event, TERMINAL):
+                self._forget(event.request_id)
+
+    def of_report(self, report: WorkerReport, now: datetime) -> EventMetadata:
+        """About a worker, and the loops that it reports on."""
+        match report:
+            case LoopPrepared():
+                loops: Iterable[LoopRef] = (report.plan.loop,)
+            case LoopFailed():
+                loops = (report.loop,)
+            case BatchExecuted():
+                loops = (result.loop for result in report.results)
+            case _:
+                loops = ()
+        about = _shared([self._of_loop(loop, now) for loop in loops], now)
+        return replace(about, worker_id=report.worker_id, role_id=WORKER_ROLE)
+
+    def of_decisions(self, decisions: Iterable[Decision], now: datetime) -> EventMetadata:
+        """About the requests that were decided on."""
+        ids = dict.fromkeys(id_ for decision in decisions for id_ in _requests_of(decision))
+        return _shared([self.of_request(request_id, now) for request_id in ids], now)
+
+    def of_decision(self, request_id: str, decision: Decision, now: datetime) -> EventMetadata:
+        """About a request, and the loop that the decision tells of."""
+        if isinstance(decision, ReportProgress):
+            return self._of_loop(LoopRef(request_id=request_id, node_id=decision.node_id), now)
+        return self.of_request(request_id, now)
+
+    def of_request(self, request_id: str, now: datetime) -> EventMetadata:
+        """About a request, and where it runs if it does."""
+        known = self._known.get(request_id)
+        if known is not None:
+            return replace(known, occurred_at=now)
+        spec = self._requests.spec(request_id)
+        if spec is None:
+            return replace(about_program(now), request_id=request_id)
+        made = request_metadata(spec, now, self._requests.traceparent(request_id))
+        self._known[request_id] = made
+        return made
+
+    def _of_loop(self, loop: LoopRef, now: datetime) -> EventMetadata:
+        loop_id = self._loop_ids.get(loop.request_id, {}).get(loop.node_id, "")
+        return replace(self.of_request(loop.request_id, now), loop_id=loop_id)
+
+    def _place(self, decision: AssignLoop, now: datetime) -> None:
+        request_id = decision.loop.request_id
+        self._loop_ids.setdefault(request_id, {})[decision.loop.node_id] = decision.loop_id
+        known = self.of_request(request_id, now)
+        if known.model_instance_id != decision.model_instance_id:
+            self._known[request_id] = replace(
+                known,
+                worker_id=decision.worker_id,
+                role_id=WORKER_ROLE,
+                model_instance_id=decision.model_instance_id,
+                versions={**known.versions, **self._model_versions(decision)},
+            )
+
+    def _model_versions(self, decision: AssignLoop) -> dict[str, str]:
+        worker = self._workers.get(decision.worker_id)
+        for instance in worker.instances if worker is not None else ():
+            if instance.model_instance_id == decision.model_instance_id:
+                adapters = {f"adapter:{k}": v for k, v in instance.adapter_versions.items()}
+                return {"weights": instance.weights_version, **adapters}
+        return {}
+
+    def _forget(self, request_id: str) -> None:
+        self._known.pop(request_id, None)
+        self._loop_ids.pop(request_id, None)
+
+
+def about_program(now: datetime) -> EventMetadata:
+    """About no request: only which program says it."""
+    return EventMetadata(versions={"fastvideo": program_version()}, occurred_at=now)
+
+
+def _shared(abouts: list[EventMetadata], now: datetime) -> EventMetadata:
+    """The first, without what the others say differently; its trace stands for all."""
+    if not abouts:
+        return about_program(now)
+    first, *others = abouts
+    differing: dict[str, Any] = {
+        name: ""
+        for name in _SHARED
+        if any(getattr(other, name) != getattr(first, name) for other in others)
+    }
+    return replace(first, **differing) if differing else first
+
+
+def _requests_of(decision: Decision) -> tuple[str, ...]:
+    match decision:
+        case AssignLoop() | DeferLoop():
+            return (decision.loop.request_id,)
+        case DispatchBatch():
+            return tuple(loop.request_id for loop in decision.loops)
+        case _:
+            return (decision.request_id,)
