@@ -69,7 +69,6 @@ _DEFAULT_FILES = (
 )
 
 _Fill = Callable[[Any, Message], None]
-_Build = Callable[[Message], dict[str, Any]]
 
 
 def _per_type(make: Callable[[Any], R]) -> Callable[[Any], R]:

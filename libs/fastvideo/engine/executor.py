@@ -9,10 +9,10 @@ import torch
 
 from fastvideo.cache.features import TextFeatureCache
 from fastvideo.clock import Clock
+from fastvideo.engine.batches import check_batch, check_command
 from fastvideo.engine.failures import error_detail
 from fastvideo.engine.footprint import resident_bytes, storages
 from fastvideo.engine.live import Claim, LiveLoop, LoopTable
-from fastvideo.engine.plans import check_batch, check_command, check_plan
 from fastvideo.engine.residents import Residents
 from fastvideo.engine.values import ValueStore
 from fastvideo.errors import (
@@ -27,6 +27,7 @@ from fastvideo.loops.contract import (
     PlanContext,
     StepContext,
 )
+from fastvideo.loops.plans import check_plan
 from fastvideo.memory.pools import MemoryPools, MemoryTag
 from fastvideo.scheduling.commands import ExecuteBatch, PrepareLoop, ReleaseLoops
 from fastvideo.scheduling.events import BatchExecuted, LoopFailed, LoopPrepared
@@ -48,7 +49,6 @@ class ExecutorLimits:
     """The most that an executor holds or runs at once."""
 
     loops: int = 256
-    units_per_plan: int = 64
     units_per_batch: int = 64
     values_per_request: int = 64
 
@@ -227,7 +227,7 @@ class Executor:
             raise ContractViolation(
                 "a fresh loop plans nothing", subject=f"{scope[0]}/{command.loop.node_id}"
             )
-        check_plan(plan, state, kernel.spec, self._limits.units_per_plan)
+        check_plan(plan, state, kernel.spec)
         loop = LiveLoop(
             ref=command.loop,
             loop_id=command.loop_id,
@@ -331,7 +331,7 @@ class Executor:
         if last:
             plan = kernel.plan_step(state, loop.plan_context)
             if plan is not None:
-                check_plan(plan, state, kernel.spec, self._limits.units_per_plan)
+                check_plan(plan, state, kernel.spec)
                 self._loops.replan(loop, plan.units)
             else:
                 result = self._end(loop, kernel.finalize(state, instance))

@@ -129,11 +129,6 @@ class Server:
         server, self._server = self._server, None
         await server.stop(self._grace_s if grace_s is None else grace_s)
 
-    async def wait_stopped(self) -> None:
-        """Return when the server has been stopped."""
-        if self._server is not None:
-            await self._server.wait_for_termination()
-
     async def __aenter__(self) -> Self:
         await self.start()
         return self

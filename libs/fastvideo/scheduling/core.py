@@ -81,10 +81,6 @@ class SchedulerCore:
                 return datetime.fromtimestamp(moment, UTC)
         return None
 
-    def is_live(self, request_id: str) -> bool:
-        """Whether the request is known and has not ended."""
-        return request_id in self._state.requests
-
     @property
     def live_requests(self) -> int:
         """Requests that have not ended."""

@@ -152,7 +152,7 @@ async def test_a_new_leader_reads_only_from_the_low_water_mark(stage: Stage):
                 await stage.ended(f"r{n}")
         await stage.submit("open")
         leader = scheduler.shard.leader
-        await until(lambda: leader.core.is_live("open"))
+        await until(lambda: leader.core.live_requests == 1)
         deadline = time.monotonic() + 10
         while not (marks := await stage.store.load_checkpoint("scheduler-0")):
             assert time.monotonic() < deadline

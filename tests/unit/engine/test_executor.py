@@ -311,5 +311,5 @@ def test_a_plan_for_an_unknown_pool_is_a_contract_violation(
     world.kernel.memory_bytes = {"attic": 1}
     event = world.executor.prepare(make_command(make_request("r")))
     assert isinstance(event, LoopFailed)
-    assert event.error.reason == "CONTRACT_VIOLATION"
+    assert event.error.reason == "INCOMPLETE_PLAN"
     assert "attic" in event.error.message

@@ -64,6 +64,7 @@ def test_nothing_is_planned_after_the_last_unit() -> None:
     ("changes", "message"),
     [
         ({"unit_id": ""}, "has no id"),
+        ({"loop": LoopRef(request_id="r", node_id="n", attempt=1)}, "is of another loop"),
         ({"loop_id": "other"}, "is diffusion_step of 'other'"),
         ({"kind": UnitKind.VAE_TILE}, "is vae_tile"),
         ({"step_range": StepRange()}, "covers no steps"),
@@ -74,6 +75,7 @@ def test_nothing_is_planned_after_the_last_unit() -> None:
         ({"max_batch": 0}, "declares max_batch 0"),
         ({"max_batch": 5}, "declares max_batch 5; the card allows 4"),
         ({"resources": ResourceRequest(compute=True)}, "declares no memory"),
+        ({"resources": ResourceRequest(memory_bytes={"attic": 1})}, "unknown memory pools"),
         ({"cache_plan": CachePlan(reads=("a",))}, "uses a cache on a loop that declares none"),
         ({"placement_hint": PlacementHint()}, "declares no placement"),
         ({"output_sinks": ()}, "declares no output sinks"),
@@ -106,6 +108,7 @@ def test_caches_and_capture_shapes_are_declared_where_the_loop_has_them() -> Non
         ({"loop": LoopRef(request_id="s")}, "is for another loop"),
         ({"units": ()}, "has no units"),
         ({"units": plan().units * 2}, "names a unit twice"),
+        ({"units": plan().units * 65}, "has 65 units; the most is 64"),
     ],
 )
 def test_a_plan_for_another_state_is_refused(changes: dict[str, Any], message: str) -> None:

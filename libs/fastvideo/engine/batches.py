@@ -1,32 +1,10 @@
-"""What a plan and a batch must be before anything runs; each breach is named."""
+"""What a batch must be before anything runs; each breach is named."""
 
 from collections.abc import Sequence
 
 from fastvideo.errors import ContractViolation, InvalidField, ResourceExhausted
-from fastvideo.loops import plans
-from fastvideo.loops.contract import StateBase
-from fastvideo.memory.pools import MemoryTag
-from fastvideo.model.specs import LoopSpec
 from fastvideo.scheduling.commands import ExecuteBatch
-from fastvideo.scheduling.work import WorkPlan, WorkUnit
-
-
-def check_plan(plan: WorkPlan, state: StateBase, spec: LoopSpec, units_max: int) -> None:
-    """Raise ContractViolation unless the plan declares everything and fits this worker."""
-    plans.check_plan(plan, state, spec)
-    subject = f"{state.loop.request_id}/{state.loop.node_id}"
-    if len(plan.units) > units_max:
-        raise ContractViolation(
-            f"the plan has {len(plan.units)} units; allowed: 1 to {units_max}", subject=subject
-        )
-    for unit in plan.units:
-        if unit.loop != state.loop:
-            raise ContractViolation(f"{unit.unit_id} is of another loop", subject=subject)
-        unknown = set(unit.resources.memory_bytes) - set(MemoryTag)
-        if unknown:
-            raise ContractViolation(
-                f"{unit.unit_id} declares unknown memory pools {sorted(unknown)}", subject=subject
-            )
+from fastvideo.scheduling.work import WorkUnit
 
 
 def check_command(command: ExecuteBatch, units_max: int) -> None:
