@@ -3,8 +3,10 @@
 import asyncio
 import os
 import uuid
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryFile
 
 from opentelemetry.trace import SpanKind
 
@@ -69,13 +71,7 @@ class Generation:
 
 def run_generation(asked: Generation, gateway: str, data: Path | None, *, as_json: bool) -> int:
     """Do it, and give the exit code."""
-    for option, path in (
-        ("--output", asked.output),
-        ("--sheet", asked.sheet),
-        ("--latents", asked.latents),
-    ):
-        if path is not None:
-            _require_writable(option, path)
+    _require_places({"--output": asked.output, "--sheet": asked.sheet, "--latents": asked.latents})
     if asked.image is not None:
         _require_readable("--image", asked.image)
     address = find_or_start_gateway(load_config(os.environ), gateway, data)
@@ -169,6 +165,18 @@ def _require_readable(option: str, path: Path) -> None:
         raise InvalidField(option, str(path), "a file that you may read")
 
 
+def _require_places(paths: Mapping[str, Path | None]) -> None:
+    """Refuse files that could not be written, and two that would be one."""
+    taken: dict[Path, str] = {}
+    for option, path in paths.items():
+        if path is None:
+            continue
+        _require_writable(option, path)
+        other = taken.setdefault(path.resolve(), option)
+        if other != option:
+            raise InvalidField(option, str(path), f"another file than that of {other}")
+
+
 def _require_writable(option: str, path: Path) -> None:
     """Refuse, before anything is computed, a file that could not be written at the end."""
     if path.is_dir():
@@ -177,5 +185,10 @@ def _require_writable(option: str, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InvalidField(option, str(path), f"a writable path: {error.strerror}") from error
-    if not os.access(path.parent, os.W_OK | os.X_OK):
-        raise InvalidField(option, str(path), "a file in a folder that you may write to")
+    try:
+        # Permissions say less than trying: root may write everywhere, and not to /proc.
+        with TemporaryFile(dir=path.parent):
+            pass
+    except OSError as error:
+        allowed = f"a file in a folder that you may write to: {error.strerror}"
+        raise InvalidField(option, str(path), allowed) from error

@@ -213,7 +213,10 @@ def record_error(span: Span, error: BaseException) -> None:
         {
             "exception.type": type(error).__qualname__,
             "exception.message": message,
-            "exception.stacktrace": redact_text("".join(format_exception(error))),
+            # The end of a stack says where it broke.
+            "exception.stacktrace": redact_text("".join(format_exception(error)))[
+                -TEXT_CHARACTERS_MAX:
+            ],
         },
     )
 

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -81,3 +82,24 @@ def test_the_command_line_and_the_client_load_no_torch() -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=30, check=True
     )
     assert result.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("-o", "{folder}/a", "--sheet", "{folder}/a"), "--sheet"),
+        (("-o", "{folder}/a", "--latents", "{folder}/b/../a"), "--latents"),
+        (("-o", "{folder}"), "--output"),
+        (("-o", "/proc/a"), "--output"),
+    ],
+    ids=["same file", "same file by another path", "folder", "not to be written"],
+)
+def test_places_that_cannot_be_written_are_refused_before_anything_is_asked(
+    tmp_path: Path, options: tuple[str, ...], said: str
+) -> None:
+    given = (option.format(folder=tmp_path) for option in options)
+    result = fastvideo("generate", "a red three", "--gateway", "127.0.0.1:1", *given)
+    assert result.returncode == 1
+    assert said in result.stderr
+    assert "connect" not in result.stderr
+    assert not (tmp_path / "a").exists()

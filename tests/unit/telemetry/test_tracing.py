@@ -65,6 +65,24 @@ def test_a_bug_leaves_its_stack_without_secrets(spans: InMemorySpanExporter) -> 
     assert "hunter2" not in str(dict(event.attributes)) + str(span.status.description)
 
 
+def test_a_deep_stack_is_cut_to_its_end_and_not_warned_of(
+    spans: InMemorySpanExporter, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fall(depth: int) -> None:
+        if depth == 0:
+            raise KeyError("the bottom")
+        fall(depth - 1)
+
+    with pytest.raises(KeyError), tracing.span("deep"):
+        fall(50)
+    (event,) = spans.get_finished_spans()[0].events
+    assert event.attributes is not None
+    stack = str(event.attributes["exception.stacktrace"])
+    assert len(stack) <= tracing.TEXT_CHARACTERS_MAX
+    assert stack.strip().endswith("KeyError: 'the bottom'")
+    assert "truncating" not in caplog.text
+
+
 def test_attributes_hold_no_secrets(spans: InMemorySpanExporter) -> None:
     attributes = {"db.password": "hunter2", "db.url": "redis://u:hunter2@h", "fastvideo.step": 3}
     with tracing.span("step", attributes) as span:
