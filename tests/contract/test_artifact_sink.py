@@ -2,9 +2,12 @@
 
 import asyncio
 import hashlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import replace
+from typing import Any, TypeVar
 
+import grpc
 import pytest
 
 from fastvideo.api.artifacts.v1 import artifacts_pb2, artifacts_pb2_grpc
@@ -12,7 +15,14 @@ from fastvideo.artifacts.types import ArtifactKind, MediaInfo, Producer
 from fastvideo.blobs import open_blobs
 from fastvideo.clock import SystemClock
 from fastvideo.engine.sink import ArtifactSink, LocalArtifacts, NewArtifact
-from fastvideo.errors import AlreadyExists, FailedPrecondition, NotFound
+from fastvideo.errors import (
+    AlreadyExists,
+    DeadlineExceeded,
+    FailedPrecondition,
+    FastVideoError,
+    NotFound,
+    Unavailable,
+)
 from fastvideo.events.appender import Appender
 from fastvideo.events.memory import MemoryEventStore
 from fastvideo.events.wakeups import LocalWakeups
@@ -23,6 +33,8 @@ from fastvideo_artifacts.history import ArtifactHistory
 from fastvideo_artifacts.servicer import ArtifactServicer
 from fastvideo_artifacts.uploads import UploadLimits, Uploads
 from fastvideo_worker.artifact_client import GrpcArtifacts, NoArtifacts
+
+ServicerT = TypeVar("ServicerT", bound=ArtifactServicer)
 
 # More than two chunks of a stream.
 DATA = bytes(range(256)) * 2_500
@@ -44,22 +56,36 @@ async def sink(request: pytest.FixtureRequest) -> AsyncIterator[ArtifactSink]:
     if request.param == "memory":
         yield LocalArtifacts(clock)
         return
+    async with serving(lambda catalog, uploads: ArtifactServicer(catalog, uploads, clock)) as (
+        _,
+        channel,
+    ):
+        yield GrpcArtifacts(channel, asyncio.get_running_loop())
+
+
+@asynccontextmanager
+async def serving(
+    make: Callable[[Catalog, Uploads], ServicerT],
+) -> AsyncIterator[tuple[ServicerT, grpc.aio.Channel]]:
+    """A service on a log and blobs in memory, and a channel to it."""
     store = MemoryEventStore()
     async with Appender(store, LocalWakeups()) as appender:
+        clock = SystemClock()
         history = ArtifactHistory(store, appender, clock)
         blobs = open_blobs("memory:///")
         uploads = Uploads(history, blobs, clock, UploadLimits(2**30, 2**20))
+        servicer = make(Catalog(history, blobs), uploads)
         service = Service.of(
             artifacts_pb2.DESCRIPTOR,
             "ArtifactService",
             artifacts_pb2_grpc.add_ArtifactServiceServicer_to_server,
-            ArtifactServicer(Catalog(history, blobs), uploads, clock),
+            servicer,
         )
         async with (
             Server("127.0.0.1:0", [service], grace_s=0) as server,
             open_channel(server.address) as channel,
         ):
-            yield GrpcArtifacts(channel, asyncio.get_running_loop())
+            yield servicer, channel
 
 
 async def test_a_put_gives_the_record_of_what_is_stored(sink: ArtifactSink) -> None:
@@ -98,3 +124,35 @@ async def test_an_artifact_that_is_not_there_is_not_found(
 def test_without_a_service_what_would_be_stored_is_refused() -> None:
     with pytest.raises(FailedPrecondition, match="no artifact service"):
         NoArtifacts().put(VIDEO, DATA)
+
+
+class FailsOnce(ArtifactServicer):
+    """Fails the first put when its bytes have come."""
+
+    def __init__(self, catalog: Catalog, uploads: Uploads, error: FastVideoError) -> None:
+        super().__init__(catalog, uploads, SystemClock())
+        self._errors = [error]
+        self.puts = 0
+
+    async def PutArtifact(
+        self, request_iterator: AsyncIterator[artifacts_pb2.PutArtifactRequest], context: Any
+    ) -> artifacts_pb2.PutArtifactResponse:
+        self.puts += 1
+        response = await super().PutArtifact(request_iterator, context)
+        if self._errors:
+            raise self._errors.pop()
+        return response
+
+
+@pytest.mark.parametrize(
+    "error", [DeadlineExceeded("too slow"), Unavailable("away")], ids=["slow", "away"]
+)
+async def test_a_put_is_tried_again_under_the_same_id(error: FastVideoError) -> None:
+    async with serving(lambda catalog, uploads: FailsOnce(catalog, uploads, error)) as (
+        service,
+        channel,
+    ):
+        sink = GrpcArtifacts(channel, asyncio.get_running_loop())
+        record = await asyncio.to_thread(sink.put, VIDEO, DATA)
+    assert record.digest == hashlib.sha256(DATA).hexdigest()
+    assert service.puts == 2

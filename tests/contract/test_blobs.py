@@ -157,6 +157,15 @@ async def test_changed_bytes_are_noticed(tmp_path: Path) -> None:
         await read(blobs, blob.digest)
 
 
+async def test_a_put_makes_changed_bytes_whole_again(tmp_path: Path) -> None:
+    blobs = open_blobs(f"file://{tmp_path}")
+    blob = await blobs.put(chunks_of(b"the bytes"))
+    (tmp_path / "sha256" / blob.digest[:2] / blob.digest[2:]).write_bytes(b"the bits!")
+    assert await blobs.put(chunks_of(b"the bytes")) == blob
+    assert await read(blobs, blob.digest) == b"the bytes"
+    assert [found async for found in blobs.list()] == [blob]
+
+
 async def test_what_a_dead_put_left_is_removed_when_old(tmp_path: Path) -> None:
     blobs = open_blobs(f"file://{tmp_path}")
     (tmp_path / "unfinished").mkdir()

@@ -142,18 +142,25 @@ class ObjectBlobStore:
         return removed
 
     async def _finish(self, name: str, blob: Blob) -> None:
-        """Give whole bytes their lasting name, unless they have it."""
-        try:
-            if await self.head(blob.digest) == blob:
-                return
-        except NotFound:
-            pass
+        """Give whole bytes their lasting name; a remote store that has them keeps its own.
+
+        On a disk they take the place of what is there: it costs a rename, and bytes that the
+        disk has changed are whole again.
+        """
+        if self._folder is None and await self._has(blob):
+            return
         if self._folder is not None:
             await asyncio.to_thread(_flush, self._folder / name)
         with _errors_of_the_store(name):
             await obstore.rename_async(self._store, name, _path(blob.digest))
         if self._folder is not None:
             await asyncio.to_thread(_flush, (self._folder / _path(blob.digest)).parent)
+
+    async def _has(self, blob: Blob) -> bool:
+        try:
+            return await self.head(blob.digest) == blob
+        except NotFound:
+            return False
 
     async def _discard(self, name: str) -> None:
         """Remove what a put left; after a success there is nothing."""

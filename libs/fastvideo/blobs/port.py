@@ -31,8 +31,8 @@ class BlobStore(Protocol):
     async def put(self, chunks: AsyncIterable[bytes], expected_digest: str | None = None) -> Blob:
         """Store bytes as they come, in bounded memory; visible once all are there.
 
-        Bytes that are there already are not stored again. An error of `chunks` is passed on and
-        leaves nothing, as does InvalidField: the bytes do not have the expected digest.
+        Bytes that are there already are not stored a second time. An error of `chunks` is passed
+        on and leaves nothing, as does InvalidField: the bytes do not have the expected digest.
         """
         ...
 

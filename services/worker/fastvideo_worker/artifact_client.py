@@ -12,7 +12,7 @@ from fastvideo.api.artifacts.v1 import artifacts_pb2, artifacts_pb2_grpc
 from fastvideo.api.common.v1 import artifact_pb2
 from fastvideo.artifacts.types import ArtifactRecord
 from fastvideo.engine.sink import NewArtifact
-from fastvideo.errors import FailedPrecondition, Unavailable
+from fastvideo.errors import DeadlineExceeded, FailedPrecondition, Unavailable
 from fastvideo.rpc.errors import from_rpc_error
 
 CHUNK_BYTES: Final = 256 * 1024
@@ -81,7 +81,7 @@ class NoArtifacts:
 
 
 async def _retried(call: Callable[[], Coroutine[Any, Any, T]]) -> T:
-    """The call's answer, asked for again while the service is unavailable."""
+    """The call's answer, asked for again while the service is unavailable or too slow."""
     deadline_s = asyncio.get_running_loop().time() + _TOTAL_S_MAX
     pause_s = _PAUSE_S_FIRST
     while True:
@@ -89,7 +89,8 @@ async def _retried(call: Callable[[], Coroutine[Any, Any, T]]) -> T:
             return await call()
         except grpc.RpcError as error:
             typed = from_rpc_error(error)
-            if not isinstance(typed, Unavailable):
+            # A try that took too long may find a service that has caught up.
+            if not isinstance(typed, Unavailable | DeadlineExceeded):
                 raise typed from error
             if asyncio.get_running_loop().time() + pause_s > deadline_s:
                 raise typed from error
