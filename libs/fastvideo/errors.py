@@ -19,7 +19,7 @@ Domain errors know no transport: the gateway maps them to gRPC and HTTP.
 """
 
 from collections.abc import Mapping
-from typing import ClassVar
+from typing import ClassVar, Self
 
 
 class FastVideoError(Exception):
@@ -61,6 +61,20 @@ class InvalidField(FastVideoError):
         )
         self.field = field
         self.allowed = allowed
+
+    @classmethod
+    def retold(
+        cls,
+        message: str,
+        *,
+        field: str,
+        attributes: Mapping[str, str],
+        reason: str | None = None,
+    ) -> Self:
+        """An error that came from elsewhere, with the message made where the value was known."""
+        error = cls(field, None, attributes.get("allowed", ""), reason=reason)
+        error.args, error.message, error.attributes = (message,), message, dict(attributes)
+        return error
 
 
 class NotFound(FastVideoError):

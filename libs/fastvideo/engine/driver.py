@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from fastvideo.clock import Clock
 from fastvideo.engine.executor import Executor
-from fastvideo.engine.failures import error_detail
+from fastvideo.engine.failures import failure_detail
 from fastvideo.engine.request_inputs import RequestInputs
 from fastvideo.errors import FastVideoError, ResourceExhausted, Unavailable
 from fastvideo.requests.types import RequestMetrics, RequestSpec
@@ -227,7 +227,7 @@ class LocalDriver:
                 return self._executor.prepare(self._inputs.fetch(command))
             except FastVideoError as error:
                 return LoopFailed(
-                    worker_id=decision.worker_id, loop=decision.loop, error=error_detail(error)
+                    worker_id=decision.worker_id, loop=decision.loop, error=failure_detail(error)
                 )
 
     def _execute(self, decision: DispatchBatch) -> list[SchedulerInput]:
@@ -275,7 +275,7 @@ class LocalDriver:
         for running in going:
             end = FailRequest(
                 request_id=running.spec.request_id,
-                error=error_detail(error),
+                error=failure_detail(error),
                 metrics=RequestMetrics(),
             )
             running.on_end(end, {})

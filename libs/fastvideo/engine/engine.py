@@ -28,7 +28,6 @@ from fastvideo.engine.budgets import machine_bytes, pool_budgets, unit_budgets
 from fastvideo.engine.deployment_file import EngineDeployment, read_deployment
 from fastvideo.engine.driver import LocalDriver, Terminal
 from fastvideo.engine.executor import Executor
-from fastvideo.engine.failures import error_of
 from fastvideo.engine.fingerprint import library_versions, machine_fingerprint
 from fastvideo.engine.loading import CatalogLoader, quiet_libraries
 from fastvideo.engine.request_inputs import RequestInputs
@@ -42,6 +41,7 @@ from fastvideo.media.images import decode_image
 from fastvideo.memory.pools import MemoryPools, MemoryTag
 from fastvideo.model.specs import CapabilityMatrix, ParallelPlan
 from fastvideo.requests.draft import RequestDraft
+from fastvideo.requests.failures import error_of
 from fastvideo.requests.inputs import IMAGE, IMAGE_TO_VIDEO, NEGATIVE_PROMPT, PROMPT
 from fastvideo.requests.sampling import SEED_MAX
 from fastvideo.requests.types import (

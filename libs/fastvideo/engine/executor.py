@@ -10,7 +10,7 @@ import torch
 from fastvideo.cache.features import TextFeatureCache
 from fastvideo.clock import Clock
 from fastvideo.engine.batches import check_batch, check_command
-from fastvideo.engine.failures import error_detail
+from fastvideo.engine.failures import failure_detail
 from fastvideo.engine.footprint import resident_bytes, storages
 from fastvideo.engine.live import Claim, LiveLoop, LoopTable
 from fastvideo.engine.residents import Residents
@@ -98,7 +98,7 @@ class Executor:
         except Exception as error:  # noqa: BLE001 - whatever a model raises is this loop's alone
             self._log_failure(error, command.loop)
             return LoopFailed(
-                worker_id=self._worker_id, loop=command.loop, error=error_detail(error)
+                worker_id=self._worker_id, loop=command.loop, error=failure_detail(error)
             )
         seconds = self._clock.monotonic_s() - started
         return LoopPrepared(worker_id=self._worker_id, plan=plan, seconds=seconds)
@@ -137,7 +137,7 @@ class Executor:
 
     def refused(self, command: ExecuteBatch, error: Exception) -> BatchExecuted:
         """The answer to a batch that could not be run at all: its error at every unit."""
-        detail = error_detail(error)
+        detail = failure_detail(error)
         return BatchExecuted(
             worker_id=self._worker_id,
             batch_id=command.batch_id,
@@ -363,7 +363,7 @@ class Executor:
             unit_id=claim.unit_id,
             loop=claim.ref,
             state_version=claim.loop.state.version if claim.loop is not None else 0,
-            error=error_detail(error),
+            error=failure_detail(error),
         )
 
     def count_caches(self) -> None:

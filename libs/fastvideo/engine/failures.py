@@ -1,54 +1,24 @@
-"""Exceptions as the typed errors that results and the log carry."""
-
-from typing import Final
+"""What may come out of a model, as the typed errors that results carry."""
 
 import torch
 
-from fastvideo import errors
 from fastvideo.errors import FastVideoError
+from fastvideo.requests.failures import error_detail
 from fastvideo.requests.types import ErrorDetail
 
-_MESSAGE_CHARACTERS_MAX: Final = 500
 
+def failure_detail(error: Exception) -> ErrorDetail:
+    """What went wrong, as data that users may see.
 
-def error_detail(error: Exception) -> ErrorDetail:
-    """What went wrong, as data; an unforeseen exception is INTERNAL and named by its type."""
+    Of an unforeseen exception they learn its type alone: its words, which may hold paths and
+    values, are for the log of whoever caught it.
+    """
     if isinstance(error, FastVideoError):
-        return ErrorDetail(
-            reason=error.reason,
-            message=error.message[:_MESSAGE_CHARACTERS_MAX],
-            subject=error.subject,
-            attributes=error.attributes,
-        )
+        return error_detail(error)
     if isinstance(error, (MemoryError, torch.OutOfMemoryError)):
         return ErrorDetail(reason="OUT_OF_MEMORY", message="the device ran out of memory")
     return ErrorDetail(
         reason="INTERNAL",
-        message=f"{type(error).__name__}: {error}"[:_MESSAGE_CHARACTERS_MAX],
+        message=f"internal error ({type(error).__name__}); the log of the worker says more",
         attributes={"type": type(error).__qualname__},
     )
-
-
-def error_of(detail: ErrorDetail) -> FastVideoError:
-    """The exception of a typed error, of the kind that its reason names if one does."""
-    if detail.reason == errors.InvalidField.default_reason:
-        invalid = errors.InvalidField(detail.subject, None, detail.attributes.get("allowed", ""))
-        # The message was made where the value was known.
-        invalid.args, invalid.message = (detail.message,), detail.message
-        return invalid
-    kind = _KINDS.get(detail.reason, FastVideoError)
-    return kind(
-        detail.message,
-        reason=detail.reason,
-        subject=detail.subject,
-        attributes=detail.attributes,
-    )
-
-
-_KINDS: Final[dict[str, type[FastVideoError]]] = {
-    kind.default_reason: kind
-    for kind in vars(errors).values()
-    if isinstance(kind, type)
-    and issubclass(kind, FastVideoError)
-    and kind is not errors.InvalidField
-}

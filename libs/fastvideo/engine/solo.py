@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 
 from fastvideo.engine.executor import Executor
-from fastvideo.engine.failures import error_of
 from fastvideo.program.specs import ProgramSpec
+from fastvideo.requests.failures import error_of
 from fastvideo.requests.types import RequestSpec
 from fastvideo.scheduling.commands import ExecuteBatch, PrepareLoop, ReleaseLoops
 from fastvideo.scheduling.events import BatchExecuted, LoopFailed

@@ -94,7 +94,9 @@ def from_status(status: status_pb2.Status) -> errors.FastVideoError:
     reason = info.reason or None
     attributes = dict(info.metadata)
     if status.code == code_pb2.INVALID_ARGUMENT:
-        return _invalid_field(status.message, reason, subject, attributes)
+        return errors.InvalidField.retold(
+            status.message, field=subject, attributes=attributes, reason=reason
+        )
     kind = _CLASSES.get(status.code, errors.FastVideoError)
     for violation in failure.violations:
         kind = _PRECONDITIONS.get(violation.type, kind)
@@ -157,18 +159,6 @@ def _subject_detail(error: errors.FastVideoError, code: int) -> Message | None:
     elif subject:
         detail = error_details_pb2.ResourceInfo(resource_name=subject, description=message)
     return detail
-
-
-def _invalid_field(
-    message: str, reason: str | None, field: str, attributes: dict[str, str]
-) -> errors.InvalidField:
-    # The message was composed by the server, which alone has the whole value.
-    allowed = attributes.get("allowed", "")
-    error = errors.InvalidField(field, None, allowed, reason=reason)
-    error.args = (message,)
-    error.message = message
-    error.attributes = attributes
-    return error
 
 
 def _status(code: int, message: str, details: list[Message]) -> status_pb2.Status:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from datetime import datetime
 
 from fastvideo.errors import FastVideoError
+from fastvideo.requests.failures import error_detail
 from fastvideo.requests.types import ErrorDetail
 from fastvideo.scheduling.admission import COMPUTE, IO
 from fastvideo.scheduling.batch_scheduler import BatchScheduler, ReadyUnits
@@ -27,7 +28,6 @@ from fastvideo.scheduling.events import (
     StartRequest,
 )
 from fastvideo.scheduling.loop_scheduler import LoopPhase
-from fastvideo.scheduling.observe import error_detail
 from fastvideo.scheduling.placement import Placement
 from fastvideo.scheduling.request_scheduler import ProgramGraph
 from fastvideo.scheduling.state import LiveRequest, SchedulerState, Worker

@@ -15,7 +15,7 @@ from fastvideo.errors import (
     FastVideoError,
     ResourceExhausted,
 )
-from fastvideo.requests.types import ErrorDetail
+from fastvideo.requests.failures import error_detail
 from fastvideo.scheduling.events import (
     BatchExecuted,
     LoopFailed,
@@ -68,16 +68,6 @@ def observe(state: SchedulerState, event: SchedulerInput, now: datetime) -> None
         case Tick():
             pass
     _expire(state, now)
-
-
-def error_detail(error: FastVideoError) -> ErrorDetail:
-    """A typed error as the log carries it."""
-    return ErrorDetail(
-        reason=error.reason,
-        message=error.message,
-        subject=error.subject,
-        attributes=error.attributes,
-    )
 
 
 # -- requests ----------------------------------------------------------------------------

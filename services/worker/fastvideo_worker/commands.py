@@ -5,9 +5,9 @@ from collections.abc import Callable
 from typing import Final
 
 from fastvideo.engine.executor import Executor
-from fastvideo.engine.failures import error_detail
 from fastvideo.engine.request_inputs import RequestInputs
 from fastvideo.errors import FastVideoError, Unavailable
+from fastvideo.requests.failures import error_detail
 from fastvideo.scheduling.commands import ExecuteBatch, PrepareLoop, ReleaseLoops
 from fastvideo.scheduling.events import BatchExecuted, LoopFailed, LoopPrepared
 from fastvideo.scheduling.work import LoopRef, UnitKind
