@@ -1,5 +1,10 @@
-"""How a command ends when it does not end well: one line on standard error and an exit code."""
+"""How a command ends when it does not end well: one line on standard error and an exit code.
 
+With --json the error is on standard output as well, as one JSON object with the key `error`: what
+reads the output of a command never has to do without JSON.
+"""
+
+import json
 import sys
 import traceback
 
@@ -9,12 +14,14 @@ EXIT_FAILED = 1
 EXIT_INTERRUPTED = 130
 
 
-def report(error: BaseException, *, with_traceback: bool = False) -> int:
+def report(error: BaseException, *, as_json: bool = False, with_traceback: bool = False) -> int:
     """Tell an error to the user and give the exit code.
 
     A FastVideoError is told as it is. Anything else is a fault of the program: its kind is
     told, and its stack only when asked for.
     """
+    if as_json:
+        print(json.dumps({"error": record(error)}), flush=True)  # noqa: T201
     if isinstance(error, KeyboardInterrupt):
         tell("interrupted")
         return EXIT_INTERRUPTED
@@ -28,6 +35,24 @@ def report(error: BaseException, *, with_traceback: bool = False) -> int:
     if with_traceback:
         traceback.print_exception(error)
     return EXIT_FAILED
+
+
+def record(error: BaseException) -> dict[str, object]:
+    """The error as JSON, with the keys that the error of a failed request has."""
+    if isinstance(error, FastVideoError):
+        return {
+            "reason": error.reason,
+            "message": error.message,
+            "subject": error.subject,
+            "attributes": error.attributes,
+        }
+    interrupted = isinstance(error, KeyboardInterrupt)
+    return {
+        "reason": "INTERRUPTED" if interrupted else "INTERNAL",
+        "message": "interrupted" if interrupted else f"{type(error).__name__}: {error}",
+        "subject": "",
+        "attributes": {},
+    }
 
 
 def sentence(error: FastVideoError) -> str:

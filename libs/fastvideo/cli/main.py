@@ -49,5 +49,9 @@ def main() -> None:
     try:
         build()(standalone_mode=True)
     except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - told in one line, see report
-        code = report(error, with_traceback=load_config(os.environ).with_traceback)
+        code = report(
+            error,
+            as_json="--json" in sys.argv[1:],
+            with_traceback=load_config(os.environ).with_traceback,
+        )
         sys.exit(code)

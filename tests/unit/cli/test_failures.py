@@ -1,5 +1,7 @@
 """A command that fails says why in one line."""
 
+import json
+
 import pytest
 
 from fastvideo.cli.failures import EXIT_FAILED, EXIT_INTERRUPTED, report
@@ -40,3 +42,24 @@ def test_a_fault_of_the_program_shows_its_stack_only_when_asked(
     assert line.startswith("error: ZeroDivisionError: oops")
     assert report(ZeroDivisionError("oops"), with_traceback=True) == EXIT_FAILED
     assert len(told(capsys)) > 1
+
+
+@pytest.mark.parametrize(
+    ("error", "reason", "subject"),
+    [
+        (InvalidField("sampling.width", 63, "a multiple of 16"), "INVALID_FIELD", "sampling.width"),
+        (NotFound("no such request\nat all", subject="req_1"), "NOT_FOUND", "req_1"),
+        (KeyboardInterrupt(), "INTERRUPTED", ""),
+        (OSError("full"), "INTERNAL", ""),
+    ],
+)
+def test_with_json_the_error_is_an_object_on_standard_output(
+    capsys: pytest.CaptureFixture[str], error: BaseException, reason: str, subject: str
+) -> None:
+    report(error, as_json=True)
+    captured = capsys.readouterr()
+    told_as = json.loads(captured.out)["error"]
+    assert (told_as["reason"], told_as["subject"]) == (reason, subject)
+    assert set(told_as) == {"reason", "message", "subject", "attributes"}
+    assert captured.out.count("\n") == 1
+    assert captured.err

@@ -1,5 +1,6 @@
 """The command line as a program: help, usage, and what it does not load."""
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -103,3 +104,9 @@ def test_places_that_cannot_be_written_are_refused_before_anything_is_asked(
     assert said in result.stderr
     assert "connect" not in result.stderr
     assert not (tmp_path / "a").exists()
+
+
+def test_a_refused_command_with_json_prints_json() -> None:
+    result = fastvideo("request", "get", "req_1", "--gateway", "127.0.0.1:1", "--json")
+    assert result.returncode == 1
+    assert json.loads(result.stdout)["error"]["reason"] == "UNAVAILABLE"
