@@ -50,6 +50,7 @@ from fastvideo.errors import ContractViolation, InvalidField
 
 T = TypeVar("T")
 R = TypeVar("R")
+E = TypeVar("E", bound=StrEnum)
 
 # A worker's commands share simple names with events, so the dataclass's module decides.
 _DEFAULT_FILES = (
@@ -82,6 +83,17 @@ def to_proto(value: Any) -> Any:
     message = _message_class(cls)()
     _filler(cls)(value, message)
     return message
+
+
+def enum_from_proto(cls: type[E], descriptor: Any, number: int, field: str) -> E | None:
+    """The member of a number that a message's enum has; None for the unspecified one.
+
+    Raises InvalidField naming `field` for a number that the enum does not have.
+    """
+    members = _enum_members(cls, descriptor)
+    if number != 0 and number not in members:
+        raise InvalidField(field, number, ", ".join(members.values()))
+    return members.get(number)
 
 
 def fill_proto(value: Any, message: Message) -> None:
@@ -373,9 +385,7 @@ def _timestamp_in(field: Any) -> Callable[[Any], datetime]:
 
 
 def _enum_in(field: Any, hint: type[StrEnum]) -> Callable[[int], StrEnum]:
-    members = {
-        number: hint(text) for number, text in _enum_names(field.enum_type).items() if number != 0
-    }
+    members = _enum_members(hint, field.enum_type)
     allowed = ", ".join(members.values())
 
     def convert(number: int) -> StrEnum:
@@ -387,6 +397,11 @@ def _enum_in(field: Any, hint: type[StrEnum]) -> Callable[[int], StrEnum]:
 
 
 # -- shapes ------------------------------------------------------------------------------
+
+
+def _enum_members(cls: type[E], descriptor: Any) -> dict[int, E]:
+    """Number to member; the unspecified one is none."""
+    return {number: cls(text) for number, text in _enum_names(descriptor).items() if number != 0}
 
 
 def _enum_names(descriptor: Any) -> dict[int, str]:

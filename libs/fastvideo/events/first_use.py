@@ -4,8 +4,11 @@ A key is kept by the log, as the result of the append that it guards. The guarde
 derived from the key, so that a repeat is found without writing.
 """
 
+import hashlib
 from dataclasses import dataclass
 from typing import Final
+
+from google.protobuf.message import Message
 
 from fastvideo.errors import AlreadyExists, InvalidField
 from fastvideo.events.records import AppendCommand, AppendResult
@@ -56,6 +59,14 @@ def scoped_key(scope: str, tenant_id: str, key: str) -> str | None:
 def keyed_event_id(key: str) -> str:
     """The id of the event that a scoped key guards."""
     return derived_id("evt", key)
+
+
+def asked_digest(message: Message) -> str:
+    """What a call asks for, its `idempotency_key` aside, as a SHA-256 in hexadecimal."""
+    asked = type(message)()
+    asked.CopyFrom(message)
+    asked.ClearField("idempotency_key")
+    return hashlib.sha256(asked.SerializeToString(deterministic=True)).hexdigest()
 
 
 def lookup(key: str) -> AppendCommand:

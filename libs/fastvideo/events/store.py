@@ -32,13 +32,8 @@ def partition_of(stream_id: str, partition_count: int) -> int:
     return int.from_bytes(digest) % partition_count
 
 
-class EventLog(Protocol):
-    """Append and read."""
-
-    @property
-    def partition_count(self) -> int:
-        """How many partitions the log has; fixed when the log is made."""
-        ...
+class Appends(Protocol):
+    """Whoever commits appends: a store, or an appender that gathers them."""
 
     async def append(self, command: AppendCommand) -> AppendResult:
         """Commit a command, or give back what its first run did.
@@ -46,6 +41,15 @@ class EventLog(Protocol):
         Raises Fenced (its lease has a newer epoch), Conflict (a stream is at another version),
         AlreadyExists (an event id is in the log) and InvalidField (a limit is passed).
         """
+        ...
+
+
+class EventLog(Appends, Protocol):
+    """Append and read."""
+
+    @property
+    def partition_count(self) -> int:
+        """How many partitions the log has; fixed when the log is made."""
         ...
 
     async def append_many(self, commands: Sequence[AppendCommand]) -> tuple[AppendResult, ...]:

@@ -4,6 +4,6 @@
 """
 
 from fastvideo.service.environment import Environment
-from fastvideo.service.run import Running, run_service, stop_asked
+from fastvideo.service.run import Running, end_task, run_service, stop_asked
 
-__all__ = ["Environment", "Running", "run_service", "stop_asked"]
+__all__ = ["Environment", "Running", "end_task", "run_service", "stop_asked"]

@@ -82,6 +82,12 @@ async def stop_asked() -> asyncio.Event:
     return asked
 
 
+async def end_task(task: asyncio.Task[None]) -> None:
+    """Cancel a service's work and wait until it has ended, however it does."""
+    task.cancel()
+    await asyncio.wait({task})
+
+
 async def _serve(service: AbstractAsyncContextManager[Running]) -> None:
     asked = await stop_asked()
     async with service as running:

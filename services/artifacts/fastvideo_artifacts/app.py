@@ -9,11 +9,10 @@ from typing import Final
 
 from fastvideo.api.artifacts.v1 import artifacts_pb2, artifacts_pb2_grpc
 from fastvideo.blobs import open_blobs
-from fastvideo.bus.nats import NatsBus, NatsBusConfig
 from fastvideo.clock import SystemClock
 from fastvideo.events.appender import Appender
+from fastvideo.events.open_bus import open_bus
 from fastvideo.events.postgres import PostgresEventStore
-from fastvideo.events.wakeups import BusWakeups, LocalWakeups, Wakeups
 from fastvideo.rpc.server import Server, Service
 from fastvideo.telemetry.logging import get_logger
 from fastvideo_artifacts.catalog import Catalog
@@ -42,11 +41,7 @@ async def running_artifacts(config: Config) -> AsyncIterator[RunningArtifacts]:
     async with contextlib.AsyncExitStack() as stack:
         store = await PostgresEventStore.open(config.postgres_dsn)
         stack.push_async_callback(store.close)
-        wakeups: Wakeups = LocalWakeups()
-        if config.nats_url:
-            bus = NatsBus.open(NatsBusConfig(url=config.nats_url))
-            stack.push_async_callback(bus.close)
-            wakeups = await BusWakeups.open(bus)
+        _, wakeups = await stack.enter_async_context(open_bus(config.nats_url))
         appender = await stack.enter_async_context(Appender(store, wakeups))
         clock = SystemClock()
         blobs = open_blobs(

@@ -2,15 +2,12 @@
 
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
-from typing import Final
 
 from fastvideo.artifacts.types import ArtifactRecord
 from fastvideo.blobs import BlobStore
 from fastvideo.errors import FailedPrecondition, InvalidField, NotFound
+from fastvideo.rpc.paging import checked_page_size
 from fastvideo_artifacts.history import ArtifactHistory
-
-PAGE_DEFAULT: Final = 50
-PAGE_MAX: Final = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +71,7 @@ class Catalog:
 
         Raises NotFound for the request, InvalidField for a page that cannot be.
         """
-        if page_size > PAGE_MAX:
-            raise InvalidField("page_size", page_size, f"1 to {PAGE_MAX}, or 0 for {PAGE_DEFAULT}")
+        size = checked_page_size(page_size)
         records = await self._history.completed_of(request_id)
         first = 0
         if page_token:
@@ -83,6 +79,6 @@ class Catalog:
             if page_token not in ids:
                 raise InvalidField("page_token", page_token, "a token of a former answer")
             first = ids.index(page_token) + 1
-        page = records[first : first + (page_size or PAGE_DEFAULT)]
+        page = records[first : first + (size)]
         more = first + len(page) < len(records)
         return RecordPage(page, page[-1].artifact_id if more else "")

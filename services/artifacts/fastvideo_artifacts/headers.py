@@ -63,9 +63,9 @@ def _require_name(name: str) -> None:
         raise InvalidField("header.name", name, "a file name without a path, such as video.mp4")
 
 
-def _kind(value: int) -> ArtifactKind:
-    names = artifact_pb2.ArtifactKind.DESCRIPTOR.values_by_number
-    kinds = ", ".join(ArtifactKind)
-    if value not in names or value == artifact_pb2.ARTIFACT_KIND_UNSPECIFIED:
-        raise InvalidField("header.kind", value, kinds)
-    return ArtifactKind(names[value].name.removeprefix("ARTIFACT_KIND_").lower())
+def _kind(number: int) -> ArtifactKind:
+    kinds = artifact_pb2.ArtifactKind.DESCRIPTOR
+    kind = wire.enum_from_proto(ArtifactKind, kinds, number, "header.kind")
+    if kind is None:
+        raise InvalidField("header.kind", "unspecified", ", ".join(ArtifactKind))
+    return kind

@@ -9,17 +9,18 @@ from typing import Final
 from fastvideo.api.artifacts.v1 import artifacts_pb2, artifacts_pb2_grpc
 from fastvideo.api.gateway.v1 import gateway_pb2, gateway_pb2_grpc
 from fastvideo.api.sessions.v1 import sessions_pb2, sessions_pb2_grpc
-from fastvideo.bus.nats import NatsBus, NatsBusConfig
 from fastvideo.clock import Clock, SystemClock
 from fastvideo.deployment.catalog import Catalog
 from fastvideo.events.appender import Appender
+from fastvideo.events.open_bus import open_bus
 from fastvideo.events.postgres import PostgresEventStore
 from fastvideo.events.projector import Projector
-from fastvideo.events.store import EventLog
+from fastvideo.events.store import Appends, EventLog
 from fastvideo.events.subscription import PollLimits
-from fastvideo.events.wakeups import BusWakeups, LocalWakeups, Wakeups
+from fastvideo.events.wakeups import Wakeups
 from fastvideo.rpc.channel import open_channel
 from fastvideo.rpc.server import Server, Service
+from fastvideo.service import end_task
 from fastvideo_gateway.cancellation import Canceller
 from fastvideo_gateway.config import Config
 from fastvideo_gateway.health import HealthListener, Readiness, keep_checking
@@ -31,7 +32,7 @@ from fastvideo_gateway.offers import offered_models
 from fastvideo_gateway.proxy import ArtifactProxy, SessionProxy
 from fastvideo_gateway.service import GatewayParts, GatewayService
 from fastvideo_gateway.stored_inputs import StoredInputs
-from fastvideo_gateway.submission import Appends, ChecksInputs, Submitter
+from fastvideo_gateway.submission import ChecksInputs, Submitter
 from fastvideo_gateway.watching import WatchHub
 
 # With hints from the other services an idle gateway need not look often.
@@ -99,7 +100,7 @@ async def running_gateway(config: Config) -> AsyncIterator[RunningGateway]:
         stack.push_async_callback(log.close)
         index = await PostgresIndex.open(config.postgres_dsn, await log.log_epoch())
         stack.push_async_callback(index.close)
-        wakeups = await _wakeups(config, stack)
+        _, wakeups = await stack.enter_async_context(open_bus(config.nats_url))
         appender = await stack.enter_async_context(Appender(log, wakeups))
         artifacts = await stack.enter_async_context(open_channel(config.artifacts_address))
         sessions = await stack.enter_async_context(open_channel(config.sessions_address))
@@ -118,7 +119,7 @@ async def running_gateway(config: Config) -> AsyncIterator[RunningGateway]:
         readiness = Readiness()
         http = HealthListener(config.http_listen, readiness) if config.http_listen else None
         task = asyncio.create_task(_run(core, readiness, server, log), name="gateway")
-        stack.push_async_callback(_end, task)
+        stack.push_async_callback(end_task, task)
         await stack.enter_async_context(server)
         if http is not None:
             await http.start()
@@ -157,16 +158,3 @@ async def _run(core: Core, readiness: Readiness, server: Server, log: EventLog) 
         group.create_task(core.run(), name="core")
         checking = keep_checking(readiness, log, core.parts.models, server.set_ready)
         group.create_task(checking, name="readiness")
-
-
-async def _wakeups(config: Config, stack: AsyncExitStack) -> Wakeups:
-    if not config.nats_url:
-        return LocalWakeups()
-    bus = NatsBus.open(NatsBusConfig(url=config.nats_url))
-    stack.push_async_callback(bus.close)
-    return await BusWakeups.open(bus)
-
-
-async def _end(task: asyncio.Task[None]) -> None:
-    task.cancel()
-    await asyncio.wait({task})

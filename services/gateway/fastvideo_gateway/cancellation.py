@@ -7,7 +7,7 @@ from fastvideo.errors import Conflict, InvalidField, NotFound
 from fastvideo.events.catalog import new_event
 from fastvideo.events.metadata import request_metadata
 from fastvideo.events.records import AppendCommand, StreamAppend
-from fastvideo.events.store import EventLog
+from fastvideo.events.store import Appends, EventLog
 from fastvideo.ids import new_id
 from fastvideo.requests.events import RequestCancelRequested
 from fastvideo.requests.reading import read_request
@@ -18,7 +18,6 @@ from fastvideo.scheduling.work import CancelScope, CancelScopeKind
 from fastvideo.sessions.reading import read_session
 from fastvideo.telemetry.tracing import current_traceparent
 from fastvideo_gateway.listing import Lister
-from fastvideo_gateway.submission import Appends
 
 REASON_CHARACTERS_MAX: Final = 500
 # A running request writes progress meanwhile; each try sees a newer version.

@@ -1,6 +1,5 @@
 """Submit messages as drafts of requests."""
 
-import hashlib
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from types import MappingProxyType
@@ -49,7 +48,9 @@ def draft_of(message: gateway_pb2.SubmitRequestRequest) -> RequestDraft:
     return RequestDraft(
         model_id=message.model_id,
         inputs=tuple(_part(i, part) for i, part in enumerate(message.inputs)),
-        kind=_kind(message.kind),
+        kind=wire.enum_from_proto(
+            RequestKind, request_pb2.RequestKind.DESCRIPTOR, message.kind, "kind"
+        ),
         program_id=message.program_id,
         sampling=sampling,
         outputs=wire.from_proto(OutputSpec, message.outputs)
@@ -61,14 +62,6 @@ def draft_of(message: gateway_pb2.SubmitRequestRequest) -> RequestDraft:
     )
 
 
-def payload_digest(message: gateway_pb2.SubmitRequestRequest) -> str:
-    """What a submit asks for, its idempotency key aside, as a SHA-256 in hexadecimal."""
-    payload = gateway_pb2.SubmitRequestRequest()
-    payload.CopyFrom(message)
-    payload.ClearField("idempotency_key")
-    return hashlib.sha256(payload.SerializeToString(deterministic=True)).hexdigest()
-
-
 def _part(index: int, message: request_pb2.InputPart) -> InputPart:
     chosen = message.WhichOneof("part")
     if chosen is None:
@@ -76,15 +69,6 @@ def _part(index: int, message: request_pb2.InputPart) -> InputPart:
         raise InvalidField(f"inputs[{index}]", None, allowed, reason="UNKNOWN_PART")
     part: InputPart = wire.from_proto(_PARTS[chosen], getattr(message, chosen))
     return part
-
-
-def _kind(number: "request_pb2.RequestKind.ValueType") -> RequestKind | None:
-    if number == request_pb2.REQUEST_KIND_UNSPECIFIED:
-        return None
-    names = request_pb2.RequestKind.DESCRIPTOR.values_by_number
-    if number not in names:
-        raise InvalidField("kind", number, ", ".join(RequestKind))
-    return RequestKind(names[number].name.removeprefix("REQUEST_KIND_").lower())
 
 
 def _deadline(stamp: Timestamp) -> datetime:

@@ -72,7 +72,9 @@ class GatewayService(gateway_pb2_grpc.GatewayServiceServicer):
             DEFAULT_TENANT,
             page_size=request.page_size,
             token=request.page_token,
-            status=_status(request.status),
+            status=wire.enum_from_proto(
+                RequestStatus, request_pb2.RequestStatus.DESCRIPTOR, request.status, "status"
+            ),
             session_id=request.session_id,
         )
         return gateway_pb2.ListRequestsResponse(
@@ -137,19 +139,9 @@ def _summary(model: ModelStatus) -> gateway_pb2.ModelSummary:
     )
 
 
-def _status(number: "request_pb2.RequestStatus.ValueType") -> RequestStatus | None:
-    if number == request_pb2.REQUEST_STATUS_UNSPECIFIED:
-        return None
-    names = request_pb2.RequestStatus.DESCRIPTOR.values_by_number
-    if number not in names:
-        raise InvalidField("status", number, ", ".join(RequestStatus))
-    return RequestStatus(names[number].name.removeprefix("REQUEST_STATUS_").lower())
-
-
 def _scope(message: work_pb2.CancelScope) -> CancelScope:
-    names = work_pb2.CancelScopeKind.DESCRIPTOR.values_by_number
-    kind = names[message.kind].name if message.kind in names else str(message.kind)
-    text = kind.removeprefix("CANCEL_SCOPE_KIND_").lower()
-    if text not in set(CancelScopeKind):
-        raise InvalidField("scope.kind", text, " or ".join(SCOPES))
-    return CancelScope(kind=CancelScopeKind(text), target_id=message.target_id)
+    kinds = work_pb2.CancelScopeKind.DESCRIPTOR
+    kind = wire.enum_from_proto(CancelScopeKind, kinds, message.kind, "scope.kind")
+    if kind is None:
+        raise InvalidField("scope.kind", "unspecified", " or ".join(SCOPES))
+    return CancelScope(kind=kind, target_id=message.target_id)

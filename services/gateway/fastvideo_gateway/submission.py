@@ -9,10 +9,10 @@ from fastvideo.clock import Clock, milliseconds
 from fastvideo.deployment.catalog import Catalog
 from fastvideo.errors import CorruptLog, InvalidField
 from fastvideo.events.catalog import NAMES, SCHEMA_VERSION, new_event
-from fastvideo.events.first_use import FirstUse, keyed_event_id, lookup, scoped_key
+from fastvideo.events.first_use import FirstUse, asked_digest, keyed_event_id, lookup, scoped_key
 from fastvideo.events.metadata import request_metadata
 from fastvideo.events.records import AppendCommand, AppendResult, StreamAppend
-from fastvideo.events.store import EventLog
+from fastvideo.events.store import Appends, EventLog
 from fastvideo.events.types import Event
 from fastvideo.ids import new_id
 from fastvideo.requests.draft import RequestDraft
@@ -25,15 +25,7 @@ from fastvideo.requests.validation import resolve_request
 from fastvideo.sessions.reading import read_session
 from fastvideo.sessions.state import check_takes
 from fastvideo.telemetry.tracing import current_traceparent
-from fastvideo_gateway.drafts import draft_of, payload_digest
-
-
-class Appends(Protocol):
-    """Whoever commits appends, one by one or several in a transaction."""
-
-    async def append(self, command: AppendCommand) -> AppendResult:
-        """Commit a command, or give back what its first run did."""
-        ...
+from fastvideo_gateway.drafts import draft_of
 
 
 class ChecksInputs(Protocol):
@@ -76,7 +68,7 @@ class Submitter:
         AlreadyExists for a key that was used for something else.
         """
         key = scoped_key("submit", tenant_id, message.idempotency_key)
-        digest = payload_digest(message)
+        digest = asked_digest(message)
         if key is not None and await self._was_used(key):
             # A repeat is answered even when its draft would be refused by now.
             result = await self._appender.append(lookup(key))

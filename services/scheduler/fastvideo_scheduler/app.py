@@ -9,20 +9,20 @@ from typing import Final, TypeVar
 
 from fastvideo import wire
 from fastvideo.api.scheduler.v1 import scheduler_pb2, scheduler_pb2_grpc
-from fastvideo.bus.nats import NatsBus, NatsBusConfig
 from fastvideo.clock import SystemClock, milliseconds
 from fastvideo.deployment.catalog import Catalog
 from fastvideo.errors import Unavailable
 from fastvideo.events.catalog import PAYLOADS, encode_for_bus
+from fastvideo.events.open_bus import open_bus
 from fastvideo.events.postgres import PostgresEventStore
 from fastvideo.events.relay import RelayParts, run_relay
 from fastvideo.events.types import EventMetadata
-from fastvideo.events.wakeups import BusWakeups, LocalWakeups
 from fastvideo.ids import new_id
 from fastvideo.rpc.server import Server, Service
 from fastvideo.scheduling.commands import ExecuteBatch, PrepareLoop, ReleaseLoops
 from fastvideo.scheduling.deployed import DeployedModels
 from fastvideo.scheduling.policy import SchedulingPolicy
+from fastvideo.service import end_task
 from fastvideo.telemetry.logging import get_logger
 from fastvideo_scheduler.config import Config
 from fastvideo_scheduler.leader import LeaderParts
@@ -62,8 +62,7 @@ async def running_scheduler(config: Config) -> AsyncIterator[RunningScheduler]:
     async with AsyncExitStack() as stack:
         store = await _patiently(lambda: PostgresEventStore.open(config.postgres_dsn))
         stack.push_async_callback(store.close)
-        bus = await _bus(config, stack)
-        wakeups = LocalWakeups() if bus is None else await BusWakeups.open(bus)
+        bus, wakeups = await stack.enter_async_context(open_bus(config.nats_url))
         parts = LeaderParts(
             store=store,
             wakeups=wakeups,
@@ -86,10 +85,12 @@ async def running_scheduler(config: Config) -> AsyncIterator[RunningScheduler]:
         )
         server = await stack.enter_async_context(Server(config.listen, [service]))
         relay = None
-        if bus is not None:
+        if bus is None:
+            _LOG.warning("no bus: events are not relayed, and hints stay in this process")
+        else:
             relay = RelayParts(store=store, bus=bus, encode=encode_for_bus, wakeups=wakeups)
         task = asyncio.create_task(_run(shard, relay, holder), name="scheduler")
-        stack.push_async_callback(_end, task)
+        stack.push_async_callback(end_task, task)
         # What is imported lives for ever: no collection, in the middle of a step, needs to see it.
         gc.freeze()
         yield RunningScheduler(server.address, shard, task)
@@ -108,15 +109,6 @@ def _warm_up() -> None:
         wire.check(message)
 
 
-async def _bus(config: Config, stack: AsyncExitStack) -> NatsBus | None:
-    if not config.nats_url:
-        _LOG.warning("no bus: events are not relayed, and hints stay in this process")
-        return None
-    bus = NatsBus.open(NatsBusConfig(url=config.nats_url))
-    stack.push_async_callback(bus.close)
-    return bus
-
-
 async def _patiently(make: Callable[[], Awaitable[T]]) -> T:
     """What `make` gives, tried again while the database is away."""
     deadline = asyncio.get_running_loop().time() + DATABASE_WAIT_S
@@ -128,8 +120,3 @@ async def _patiently(make: Callable[[], Awaitable[T]]) -> T:
                 raise
             _LOG.warning("waiting for the database", error=error.message)
         await asyncio.sleep(RETRY_S)
-
-
-async def _end(task: asyncio.Task[None]) -> None:
-    task.cancel()
-    await asyncio.wait({task})

@@ -10,20 +10,21 @@ from typing import Final
 from fastvideo.api.sessions.v1 import sessions_pb2, sessions_pb2_grpc
 from fastvideo.bus import Bus
 from fastvideo.bus.memory import MemoryBus
-from fastvideo.bus.nats import NatsBus, NatsBusConfig
 from fastvideo.clock import Clock, SystemClock
 from fastvideo.deployment.catalog import Catalog
 from fastvideo.events.appender import Appender
 from fastvideo.events.catalog import decode_from_bus, event_of
 from fastvideo.events.consumer import ConsumerParts, run_consumer
+from fastvideo.events.open_bus import open_bus
 from fastvideo.events.postgres import PostgresEventStore
 from fastvideo.events.projector import Projector
-from fastvideo.events.store import EventStore
+from fastvideo.events.store import Appends, EventStore
 from fastvideo.events.subscription import PollLimits
 from fastvideo.events.types import Event
-from fastvideo.events.wakeups import BusWakeups, LocalWakeups, Wakeups
+from fastvideo.events.wakeups import Wakeups
 from fastvideo.rpc.server import Server, Service
-from fastvideo_sessions.book import Appends, SessionBook
+from fastvideo.service import end_task
+from fastvideo_sessions.book import SessionBook
 from fastvideo_sessions.config import Config
 from fastvideo_sessions.creation import Creator
 from fastvideo_sessions.expiry import Expiry
@@ -111,16 +112,24 @@ async def running_sessions(config: Config) -> AsyncIterator[RunningSessions]:
         stack.push_async_callback(store.close)
         index = await PostgresIndex.open(config.postgres_dsn, await store.log_epoch())
         stack.push_async_callback(index.close)
-        bus, wakeups = await _bus(config, stack)
+        bus, wakeups = await stack.enter_async_context(open_bus(config.nats_url))
         appender = await stack.enter_async_context(Appender(store, wakeups))
         polling = POLLING_BESIDE_HINTS if config.nats_url else None
         core = assemble(
-            store, appender, bus, index, catalog, config, wakeups=wakeups, polling=polling
+            # Nothing is published on a bus in memory: the consumer goes on from the log.
+            store,
+            appender,
+            bus or MemoryBus(),
+            index,
+            catalog,
+            config,
+            wakeups=wakeups,
+            polling=polling,
         )
         # A process that was restarted does not take itself for the one that died.
         holder = f"{config.service_id}-{secrets.token_hex(4)}"
         task = asyncio.create_task(core.run(holder), name="sessions")
-        stack.push_async_callback(_end, task)
+        stack.push_async_callback(end_task, task)
         service = Service.of(
             sessions_pb2.DESCRIPTOR,
             "SessionService",
@@ -129,17 +138,3 @@ async def running_sessions(config: Config) -> AsyncIterator[RunningSessions]:
         )
         server = await stack.enter_async_context(Server(config.listen, [service]))
         yield RunningSessions(server.address, core, task)
-
-
-async def _bus(config: Config, stack: AsyncExitStack) -> tuple[Bus, Wakeups]:
-    if not config.nats_url:
-        # Nothing is published on it: the consumer goes on from the log.
-        return MemoryBus(), LocalWakeups()
-    bus = NatsBus.open(NatsBusConfig(url=config.nats_url))
-    stack.push_async_callback(bus.close)
-    return bus, await BusWakeups.open(bus)
-
-
-async def _end(task: asyncio.Task[None]) -> None:
-    task.cancel()
-    await asyncio.wait({task})

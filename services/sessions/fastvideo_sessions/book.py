@@ -2,13 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final
 
 from fastvideo.clock import Clock, milliseconds
 from fastvideo.errors import Conflict, NotFound
 from fastvideo.events.catalog import new_event
-from fastvideo.events.records import AppendCommand, AppendResult, NewEvent, StreamAppend
-from fastvideo.events.store import EventLog
+from fastvideo.events.records import AppendCommand, NewEvent, StreamAppend
+from fastvideo.events.store import Appends, EventLog
 from fastvideo.events.types import EventMetadata
 from fastvideo.ids import new_id
 from fastvideo.sessions.commands import SessionCommand
@@ -20,14 +20,6 @@ from fastvideo.version import program_version
 
 # Requests that begin and end move a busy session; each try sees a newer version.
 TRIES_MAX: Final = 8
-
-
-class Appends(Protocol):
-    """Whoever commits appends."""
-
-    async def append(self, command: AppendCommand) -> AppendResult:
-        """Commit a command, or give back what its first run did."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

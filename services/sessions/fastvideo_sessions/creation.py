@@ -1,21 +1,20 @@
 """Create: a new session, once for each idempotency key."""
 
-import hashlib
 from typing import Final
 
 from fastvideo.api.sessions.v1 import sessions_pb2
 from fastvideo.clock import Clock, milliseconds
 from fastvideo.deployment.catalog import Catalog
 from fastvideo.errors import InvalidField
-from fastvideo.events.first_use import FirstUse, keyed_event_id, lookup, scoped_key
+from fastvideo.events.first_use import FirstUse, asked_digest, keyed_event_id, lookup, scoped_key
 from fastvideo.events.records import AppendCommand, StreamAppend
-from fastvideo.events.store import EventLog
+from fastvideo.events.store import Appends, EventLog
 from fastvideo.ids import new_id
 from fastvideo.sessions.commands import CreateSession
 from fastvideo.sessions.events import SessionCreated
 from fastvideo.sessions.state import decide, stream_of
 from fastvideo.sessions.types import ModelBinding, SessionState
-from fastvideo_sessions.book import Appends, Cause, SessionBook
+from fastvideo_sessions.book import Cause, SessionBook
 
 MODELS_MAX: Final = 16
 USER_ID_CHARACTERS_MAX: Final = 200
@@ -54,7 +53,7 @@ class Creator:
         AlreadyExists for a key that was used for something else.
         """
         key = scoped_key("session", tenant_id, message.idempotency_key)
-        digest = _payload_digest(message)
+        digest = asked_digest(message)
         if key is not None and await self._log.position_of(keyed_event_id(key)) is not None:
             result = await self._appender.append(lookup(key))
             first = FirstUse.of(result)
@@ -114,13 +113,6 @@ class Creator:
             idempotency_key=key,
             result=FirstUse(state.session_id, digest).encode(),
         )
-
-
-def _payload_digest(message: sessions_pb2.CreateSessionRequest) -> str:
-    payload = sessions_pb2.CreateSessionRequest()
-    payload.CopyFrom(message)
-    payload.ClearField("idempotency_key")
-    return hashlib.sha256(payload.SerializeToString(deterministic=True)).hexdigest()
 
 
 def _user_id(user_id: str) -> str:
