@@ -79,6 +79,6 @@ class Catalog:
             if page_token not in ids:
                 raise InvalidField("page_token", page_token, "a token of a former answer")
             first = ids.index(page_token) + 1
-        page = records[first : first + (size)]
+        page = records[first : first + size]
         more = first + len(page) < len(records)
         return RecordPage(page, page[-1].artifact_id if more else "")

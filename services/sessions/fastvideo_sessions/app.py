@@ -116,9 +116,9 @@ async def running_sessions(config: Config) -> AsyncIterator[RunningSessions]:
         appender = await stack.enter_async_context(Appender(store, wakeups))
         polling = POLLING_BESIDE_HINTS if config.nats_url else None
         core = assemble(
-            # Nothing is published on a bus in memory: the consumer goes on from the log.
             store,
             appender,
+            # Nothing is published on a bus in memory: the consumer goes on from the log.
             bus or MemoryBus(),
             index,
             catalog,

@@ -52,5 +52,21 @@ def test_links_and_paths_of_a_document_exist(name: str) -> None:
     assert missing == []
 
 
+VARIABLE = re.compile(r"\b(?:FASTVIDEO|AWS|OTEL|OMP)_[A-Z0-9_]+\b")
+# What every service's environment has, and what obstore reads by itself.
+COMMON = {"FASTVIDEO_LOG_LEVEL", "OTEL_EXPORTER_OTLP_ENDPOINT"}
+OF_OBSTORE = {"AWS_REGION", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"}
+
+
+@pytest.mark.parametrize(
+    "service", sorted(path.name for path in (ROOT / "services").iterdir() if path.is_dir())
+)
+def test_a_service_s_readme_lists_the_variables_that_it_reads(service: str) -> None:
+    folder = ROOT / "services" / service
+    config = (folder / f"fastvideo_{service}" / "config.py").read_text()
+    listed = set(VARIABLE.findall((folder / "README.md").read_text()))
+    assert listed - OF_OBSTORE == set(VARIABLE.findall(config)) | COMMON
+
+
 def test_the_readme_fits_a_screen() -> None:
     assert len((ROOT / "README.md").read_text().splitlines()) <= 60
