@@ -6,6 +6,7 @@ import secrets
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from fastvideo.local.errors import DataDamaged
 from fastvideo.local.state import write_private
 
 
@@ -25,11 +26,21 @@ class Credentials:
 
 
 def load_credentials(path: Path) -> Credentials | None:
-    """The credentials of an earlier start, None before the first."""
+    """The credentials of an earlier start, None before the first.
+
+    Raises DataDamaged for a file that holds none: the servers' data opens with these alone.
+    """
     try:
         return Credentials(**json.loads(path.read_text()))
     except FileNotFoundError:
         return None
+    except (ValueError, TypeError) as error:
+        # The cause could hold a piece of the file.
+        raise DataDamaged(
+            f"{path} holds no credentials ({type(error).__name__}); put back a copy of it, or "
+            "start with another --data folder",
+            subject=str(path),
+        ) from None
 
 
 def make_credentials(path: Path) -> Credentials:

@@ -14,6 +14,7 @@ from fastvideo.local.state import write_private
 HOST = "127.0.0.1"
 _FIRST = 15_000
 _TRIES_MAX = 2_000
+_PORT_MAX = 65_535
 
 
 def assign_ports(
@@ -109,7 +110,9 @@ def _listener(port: int) -> str:
 
 
 def _read(path: Path) -> dict[str, int]:
+    """The remembered ports; a file that is damaged is forgotten, since others can be found."""
     try:
-        return {str(name): int(port) for name, port in json.loads(path.read_text()).items()}
-    except FileNotFoundError:
+        ports = {str(name): int(port) for name, port in json.loads(path.read_text()).items()}
+    except (FileNotFoundError, ValueError, TypeError, AttributeError):
         return {}
+    return {name: port for name, port in ports.items() if 0 < port <= _PORT_MAX}

@@ -172,6 +172,28 @@ def test_credentials_are_private_and_kept(tmp_path: Path) -> None:
     assert len({made.postgres_superuser, made.postgres_app, made.nats, made.redis}) == 4
 
 
+@pytest.mark.parametrize("text", ["", "{", "[]", "null", '{"postgres_app": "hunter2", "more": 1}'])
+def test_damaged_credentials_are_told_without_what_they_hold(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "credentials.json"
+    path.write_text(text)
+
+    with pytest.raises(DataDamaged, match="holds no credentials") as caught:
+        load_credentials(path)
+    assert "hunter2" not in repr(caught.value)
+    assert path.read_text() == text
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[1", "[1]", "null", '{"a": "x"}', '{"a": 99999}', '{"a": -1}']
+)
+def test_damaged_ports_are_chosen_anew(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "ports.json"
+    path.write_text(text)
+
+    chosen = assign_ports(path, ["a"], {})
+    assert assign_ports(path, ["a"], {}) == chosen
+
+
 def test_a_state_of_another_version_counts_as_none(tmp_path: Path) -> None:
     path = tmp_path / "stack.json"
     for text in ("", "{}", '{"parts": [], "colour": "red"}'):
