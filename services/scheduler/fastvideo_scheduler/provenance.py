@@ -41,7 +41,6 @@ _SHARED: Final = (
     "program_id",
     "model_id",
     "model_instance_id",
-    "loop_id",
 )
 
 
@@ -87,32 +86,42 @@ class Provenance:
         """About a worker, and the loops that it reports on."""
         match report:
             case LoopPrepared():
-                loops: Iterable[LoopRef] = (report.plan.loop,)
+                loops = [report.plan.loop]
             case LoopFailed():
-                loops = (report.loop,)
+                loops = [report.loop]
             case BatchExecuted():
-                loops = (result.loop for result in report.results)
+                loops = [result.loop for result in report.results]
             case _:
-                loops = ()
-        about = _shared([self._of_loop(loop, now) for loop in loops], now)
-        return replace(about, worker_id=report.worker_id, role_id=WORKER_ROLE)
+                loops = []
+        loop_ids = {self._loop_id(loop) for loop in loops}
+        return replace(
+            self._shared((loop.request_id for loop in loops), now),
+            loop_id=loop_ids.pop() if len(loop_ids) == 1 else "",
+            worker_id=report.worker_id,
+            role_id=WORKER_ROLE,
+        )
 
     def of_decisions(self, decisions: Iterable[Decision], now: datetime) -> EventMetadata:
         """About the requests that were decided on."""
-        ids = dict.fromkeys(id_ for decision in decisions for id_ in _requests_of(decision))
-        return _shared([self.of_request(request_id, now) for request_id in ids], now)
+        return self._shared((id_ for made in decisions for id_ in _requests_of(made)), now)
 
     def of_decision(self, request_id: str, decision: Decision, now: datetime) -> EventMetadata:
         """About a request, and the loop that the decision tells of."""
+        about = self.of_request(request_id, now)
         if isinstance(decision, ReportProgress):
-            return self._of_loop(LoopRef(request_id=request_id, node_id=decision.node_id), now)
-        return self.of_request(request_id, now)
+            loop = LoopRef(request_id=request_id, node_id=decision.node_id)
+            return replace(about, loop_id=self._loop_id(loop))
+        return about
 
     def of_request(self, request_id: str, now: datetime) -> EventMetadata:
         """About a request, and where it runs if it does."""
+        return replace(self._known_of(request_id, now), occurred_at=now)
+
+    def _known_of(self, request_id: str, now: datetime) -> EventMetadata:
+        """As `of_request`, with the time of whenever it was learned."""
         known = self._known.get(request_id)
         if known is not None:
-            return replace(known, occurred_at=now)
+            return known
         spec = self._requests.spec(request_id)
         if spec is None:
             return replace(about_program(now), request_id=request_id)
@@ -120,14 +129,29 @@ class Provenance:
         self._known[request_id] = made
         return made
 
-    def _of_loop(self, loop: LoopRef, now: datetime) -> EventMetadata:
-        loop_id = self._loop_ids.get(loop.request_id, {}).get(loop.node_id, "")
-        return replace(self.of_request(loop.request_id, now), loop_id=loop_id)
+    def _shared(self, request_ids: Iterable[str], now: datetime) -> EventMetadata:
+        """About the first request, without what the others say differently.
+
+        Its trace stands for all.
+        """
+        abouts = [self._known_of(request_id, now) for request_id in dict.fromkeys(request_ids)]
+        if not abouts:
+            return about_program(now)
+        first, *others = abouts
+        differing: dict[str, Any] = {
+            name: ""
+            for name in _SHARED
+            if any(getattr(other, name) != getattr(first, name) for other in others)
+        }
+        return replace(first, occurred_at=now, **differing)
+
+    def _loop_id(self, loop: LoopRef) -> str:
+        return self._loop_ids.get(loop.request_id, {}).get(loop.node_id, "")
 
     def _place(self, decision: AssignLoop, now: datetime) -> None:
         request_id = decision.loop.request_id
         self._loop_ids.setdefault(request_id, {})[decision.loop.node_id] = decision.loop_id
-        known = self.of_request(request_id, now)
+        known = self._known_of(request_id, now)
         if known.model_instance_id != decision.model_instance_id:
             self._known[request_id] = replace(
                 known,
@@ -153,19 +177,6 @@ class Provenance:
 def about_program(now: datetime) -> EventMetadata:
     """About no request: only which program says it."""
     return EventMetadata(versions={"fastvideo": program_version()}, occurred_at=now)
-
-
-def _shared(abouts: list[EventMetadata], now: datetime) -> EventMetadata:
-    """The first, without what the others say differently; its trace stands for all."""
-    if not abouts:
-        return about_program(now)
-    first, *others = abouts
-    differing: dict[str, Any] = {
-        name: ""
-        for name in _SHARED
-        if any(getattr(other, name) != getattr(first, name) for other in others)
-    }
-    return replace(first, **differing) if differing else first
 
 
 def _requests_of(decision: Decision) -> tuple[str, ...]:
