@@ -134,6 +134,8 @@ class WorkerLink:
         finally:
             watching.cancel()
             call.cancel()
+            # gRPC goes on asking for requests after the end of a call; this is the last one.
+            self._outgoing.put_nowait(None)
             await asyncio.gather(watching, return_exceptions=True)
 
     async def _requests(self) -> AsyncIterator[worker_pb2.AttachRequest]:
