@@ -20,7 +20,7 @@ def check_command(command: ExecuteBatch, units_max: int) -> None:
             attributes={"batch_units_max": str(units_max)},
         )
     if len(set(command.unit_ids)) < len(command.unit_ids):
-        raise ContractViolation("a batch names a unit twice", subject=command.batch_id)
+        raise InvalidField("unit_ids", list(command.unit_ids), "each unit once")
 
 
 def check_batch(command: ExecuteBatch, units: Sequence[WorkUnit]) -> None:
