@@ -267,7 +267,7 @@ def test_batches_that_may_not_be_are_refused_and_leave_the_loops_runnable(
         world.executor.execute(_batch(units))
     with pytest.raises(ContractViolation, match="of kind"):
         world.executor.execute(_batch(units[:1], kind=UnitKind.VAE_TILE))
-    with pytest.raises(InvalidField, match="twice"):
+    with pytest.raises(InvalidField, match="each unit once"):
         world.executor.execute(_batch([units[0], units[0]]))
     with pytest.raises(InvalidField, match="window"):
         world.executor.execute(_batch(units[:1], window=2))
