@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from fastvideo.events.types import Event
 from fastvideo.scheduling.events import BatchExecuted
 from fastvideo.scheduling.work import UnitKind
+from tests.e2e.media_files import read_video
 from tests.e2e.stack import Stack
 
 PROMPT = "a green five moving up"
@@ -190,6 +192,47 @@ async def test_the_steps_come_in_the_order_of_the_program(stack: Stack, watched:
         if result.loop.request_id == request_id
     ]
     assert versions == list(range(versions[0], versions[0] + STEPS))
+
+
+@pytest.mark.row("EXA-01", "EVT-16")
+def test_a_preview_is_there_before_the_video_and_its_stream_says_so(
+    stack: Stack, tmp_path: Path
+) -> None:
+    record = stack.generate(
+        PROMPT,
+        "--seed",
+        "1",
+        "--steps",
+        "2",
+        "--preview",
+        str(tmp_path / "preview.mp4"),
+        "-o",
+        str(tmp_path / "video.mp4"),
+    )
+    events = stack.watch(record["id"])
+    names = [(event["name"], artifact_of(event)) for event in events]
+    created = {
+        event["artifact_created"]["record"]["name"]: artifact_of(event)
+        for event in events
+        if event["name"] == "artifact.created"
+    }
+    preview, video = created["preview.mp4"], created["video.mp4"]
+    assert names.index(("artifact.completed", preview)) < names.index(("media.init", video))
+    first, last = [
+        event["media_chunk_added"]
+        for event in events
+        if event["name"] == "media.chunk" and artifact_of(event) == video
+    ]
+    assert first["buffer_ref"]["buffer_id"] == preview
+    assert not first.get("final", False)
+    assert last["final"]
+    coarse, whole = (read_video(tmp_path / name) for name in ("preview.mp4", "video.mp4"))
+    assert (len(coarse.frames), len(whole.frames)) == (3, 9)
+
+
+def artifact_of(event: Any) -> str:
+    """The artifact that an event is about; empty when it is about none."""
+    return str(event["metadata"].get("artifact_id", ""))
 
 
 @pytest.mark.row("EXA-01")

@@ -14,6 +14,7 @@ from fastvideo.artifacts.events import (
     ArtifactCompleted,
     ArtifactCreated,
     ArtifactUpdated,
+    BufferRef,
     ByteRange,
     MediaChunkAdded,
     MediaCompleted,
@@ -56,6 +57,8 @@ class CreateArtifact:
     """Begin a put. The record has no digest, size or completion yet."""
 
     record: ArtifactRecord
+    # The preview of its media stream, if one is stored.
+    preview: BufferRef | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,7 +94,7 @@ def stream_of(artifact_id: str) -> str:
 def decide(state: ArtifactState | None, command: ArtifactCommand) -> tuple[ArtifactEvent, ...]:
     """What the command adds to the artifact's history; nothing when it is a repeat."""
     if isinstance(command, CreateArtifact):
-        return _create(state, command.record)
+        return _create(state, command)
     if state is None:
         raise FailedPrecondition("the artifact has not been created", reason="NOT_CREATED")
     if isinstance(command, CompleteArtifact):
@@ -120,7 +123,8 @@ def evolve(state: ArtifactState | None, event: ArtifactEvent) -> ArtifactState:
     return replace(state, media=media.evolve(state.media, event))
 
 
-def _create(state: ArtifactState | None, record: ArtifactRecord) -> tuple[ArtifactEvent, ...]:
+def _create(state: ArtifactState | None, command: CreateArtifact) -> tuple[ArtifactEvent, ...]:
+    record = command.record
     if state is not None:
         _require_same_meaning(state.record, record)
         return ()
@@ -133,7 +137,12 @@ def _create(state: ArtifactState | None, record: ArtifactRecord) -> tuple[Artifa
     if record.kind not in media.STREAMED_KINDS:
         return (created,)
     begun = media.initialize(record.artifact_id, MAIN_STREAM, record.kind, record.media)
-    return (created, begun)
+    if command.preview is None:
+        return (created, begun)
+    stream = media.evolve(None, begun)
+    length_s = media.duration_s(record.media)
+    preview = media.add_chunk(stream, command.preview, stop_seconds=length_s, final=False)
+    return (created, begun, preview)
 
 
 def _complete(state: ArtifactState, command: CompleteArtifact) -> tuple[ArtifactEvent, ...]:

@@ -31,6 +31,9 @@ def generate(
     sheet: Annotated[
         Path | None, typer.Option(help="Also write a contact sheet of the frames, PNG.")
     ] = None,
+    preview: Annotated[
+        Path | None, typer.Option(help="Also write the coarse video that is ready first, MP4.")
+    ] = None,
     latents: Annotated[
         Path | None, typer.Option(help="Also write the final latents, safetensors.")
     ] = None,
@@ -61,6 +64,7 @@ def generate(
         image=image,
         output=output,
         sheet=sheet,
+        preview=preview,
         latents=latents,
         model_id=model,
         steps=steps,

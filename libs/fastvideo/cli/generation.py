@@ -10,7 +10,7 @@ from tempfile import TemporaryFile
 
 from opentelemetry.trace import SpanKind
 
-from fastvideo.artifacts.types import ArtifactKind, ArtifactRecord
+from fastvideo.artifacts.types import ArtifactRecord
 from fastvideo.cli.config import load_config
 from fastvideo.cli.connection import find_or_start_gateway
 from fastvideo.cli.failures import EXIT_FAILED, EXIT_INTERRUPTED, tell
@@ -37,6 +37,7 @@ class Generation:
     image: Path | None = None
     output: Path | None = None
     sheet: Path | None = None
+    preview: Path | None = None
     latents: Path | None = None
     steps: int | None = None
     guidance_scale: float | None = None
@@ -65,13 +66,22 @@ class Generation:
     def outputs(self) -> OutputSpec:
         """What the server is to make."""
         return OutputSpec(
-            video=True, sheet=self.sheet is not None, latents=self.latents is not None
+            video=True,
+            sheet=self.sheet is not None,
+            latents=self.latents is not None,
+            preview=self.preview is not None,
         )
 
 
 def run_generation(asked: Generation, gateway: str, data: Path | None, *, as_json: bool) -> int:
     """Do it, and give the exit code."""
-    _require_places({"--output": asked.output, "--sheet": asked.sheet, "--latents": asked.latents})
+    places = {
+        "--output": asked.output,
+        "--sheet": asked.sheet,
+        "--preview": asked.preview,
+        "--latents": asked.latents,
+    }
+    _require_places(places)
     if asked.image is not None:
         _require_readable("--image", asked.image)
     address = find_or_start_gateway(load_config(os.environ), gateway, data)
@@ -84,8 +94,8 @@ async def _generate(asked: Generation, address: str, *, as_json: bool) -> int:
             with progress_view() as view:
                 state = await _submit_and_wait(client, asked, view)
             files = _files(asked, state, as_json=as_json)
-            for kind, path in files.items():
-                await _fetch(client, state, kind, path)
+            for name, path in files.items():
+                await _fetch(client, state, name, path)
     _tell_result(state, files, as_json=as_json)
     if state.status is RequestStatus.CANCELLED:
         return EXIT_INTERRUPTED
@@ -128,29 +138,30 @@ async def _upload(client: AsyncClient, path: Path) -> ArtifactRecord:
         return await client.upload(path)
 
 
-def _files(asked: Generation, state: RequestState, *, as_json: bool) -> dict[ArtifactKind, Path]:
-    """Which artifacts of a completed request go into which files."""
+def _files(asked: Generation, state: RequestState, *, as_json: bool) -> dict[str, Path]:
+    """Which artifacts of a completed request, by name, go into which files."""
     if state.status is not RequestStatus.COMPLETED:
         return {}
     video = asked.output
     if video is None and not as_json:
         video = Path(f"{state.spec.request_id}.mp4")
     wanted = {
-        ArtifactKind.VIDEO: video,
-        ArtifactKind.IMAGE: asked.sheet,
-        ArtifactKind.LATENT: asked.latents,
+        "video.mp4": video,
+        "preview.mp4": asked.preview,
+        "sheet.png": asked.sheet,
+        "latents.safetensors": asked.latents,
     }
-    return {kind: path for kind, path in wanted.items() if path is not None}
+    return {name: path for name, path in wanted.items() if path is not None}
 
 
-async def _fetch(client: AsyncClient, state: RequestState, kind: ArtifactKind, path: Path) -> None:
-    record = next((artifact for artifact in state.artifacts if artifact.kind is kind), None)
+async def _fetch(client: AsyncClient, state: RequestState, name: str, path: Path) -> None:
+    record = next((artifact for artifact in state.artifacts if artifact.name == name), None)
     if record is None:
-        raise NotFound(f"the request has no artifact of kind {kind.value}", subject=kind.value)
+        raise NotFound(f"the request has no artifact {name}", subject=name)
     await client.save_artifact(record.artifact_id, path)
 
 
-def _tell_result(state: RequestState, files: dict[ArtifactKind, Path], *, as_json: bool) -> None:
+def _tell_result(state: RequestState, files: dict[str, Path], *, as_json: bool) -> None:
     if as_json:
         print_json(request_record(state))
     else:

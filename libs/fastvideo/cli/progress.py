@@ -12,6 +12,7 @@ from fastvideo.events.types import Event
 from fastvideo.requests.events import (
     RequestAccepted,
     RequestCancelRequested,
+    RequestLogged,
     RequestProgressed,
     RequestQueued,
     RequestStarted,
@@ -60,6 +61,8 @@ def describe(event: Event) -> str:
             return payload.node_id
         case RequestCancelRequested():
             return "cancelling"
+        case RequestLogged():
+            return payload.message
         case _:
             return ""
 

@@ -49,7 +49,10 @@ def submit_message(
         program_id=IMAGE_TO_VIDEO if image_id else "",
         inputs=inputs,
         outputs=request_pb2.OutputSpec(
-            video=outputs.video, sheet=outputs.sheet, latents=outputs.latents
+            video=outputs.video,
+            sheet=outputs.sheet,
+            latents=outputs.latents,
+            preview=outputs.preview,
         ),
     )
     _set(request, "model_id", model_id, "model_id")

@@ -9,7 +9,7 @@ from fastvideo.artifacts.types import ArtifactRecord, Producer
 from fastvideo.deployment.card import WORKER_ROLE
 from fastvideo.engine.footprint import resident_bytes
 from fastvideo.engine.instance import ModelInstance
-from fastvideo.engine.outputs import file_of, wanted_files
+from fastvideo.engine.outputs import PREVIEW, VIDEO, file_of, wanted_files
 from fastvideo.engine.sink import ArtifactSink, NewArtifact
 from fastvideo.errors import ContractViolation
 from fastvideo.loops.contract import LoopOutput, PlanContext, StateBase, StepContext, Values
@@ -138,6 +138,7 @@ class ArtifactWriter:
             media=media,
             parents=_parents(state.request),
             tenant_id=state.request.tenant_id,
+            preview_artifact_id=_preview_of(state, file.output),
         )
         return self._sink.put(artifact, data)
 
@@ -161,6 +162,13 @@ class ArtifactWriter:
             loop_id=LOOP_ID,
             role_id=WORKER_ROLE,
         )
+
+
+def _preview_of(state: WriteState, output: str) -> str:
+    """The stored preview of the video, when the video is what is written."""
+    if output != VIDEO or PREVIEW not in state.outputs:
+        return ""
+    return artifact_id_of(state.loop.request_id, state.loop.node_id, PREVIEW)
 
 
 def _parents(request: RequestSpec) -> tuple[str, ...]:

@@ -22,6 +22,8 @@ class NewArtifact:
     media: MediaInfo | None = None
     parents: tuple[str, ...] = ()
     tenant_id: str = ""
+    # A stored artifact of the same request that previews this one's media stream.
+    preview_artifact_id: str = ""
 
 
 class ArtifactSink(Protocol):

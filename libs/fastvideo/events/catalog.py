@@ -30,6 +30,7 @@ NAMES: Mapping[str, str] = MappingProxyType(
         "RequestCancelled": "request.cancelled",
         "RequestFailed": "request.failed",
         "RequestCompleted": "request.completed",
+        "RequestLogged": "request.log",
         "ArtifactCreated": "artifact.created",
         "ArtifactUpdated": "artifact.updated",
         "ArtifactCompleted": "artifact.completed",

@@ -22,6 +22,7 @@ from fastvideo.requests.events import (
     RequestCancelRequested,
     RequestCompleted,
     RequestFailed,
+    RequestLogged,
     RequestProgressed,
     RequestQueued,
     RequestStarted,
@@ -71,6 +72,7 @@ EventPayload = (
     | RequestCancelled
     | RequestFailed
     | RequestCompleted
+    | RequestLogged
     | ArtifactCreated
     | ArtifactUpdated
     | ArtifactCompleted

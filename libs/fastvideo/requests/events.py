@@ -72,6 +72,16 @@ class RequestFailed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RequestLogged:
+    """request.log: something that a user who watches should know."""
+
+    # "info" or "warning".
+    level: str = ""
+    message: str = ""
+    attempt: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RequestCompleted:
     """request.completed: terminal."""
 

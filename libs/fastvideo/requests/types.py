@@ -125,6 +125,8 @@ class OutputSpec:
     sheet: bool = False
     # The final latents, as safetensors.
     latents: bool = False
+    # A coarse video, every fourth frame, stored before the video itself is encoded.
+    preview: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,6 +6,7 @@ from fastvideo.requests.events import (
     RequestCancelled,
     RequestCompleted,
     RequestFailed,
+    RequestLogged,
     RequestProgressed,
     RequestQueued,
     RequestStarted,
@@ -22,6 +23,7 @@ from fastvideo.scheduling.events import (
     QueueRequest,
     ReleaseRequest,
     ReportProgress,
+    RestartRequest,
     StartRequest,
 )
 
@@ -32,6 +34,7 @@ RequestEvent = (
     RequestQueued
     | RequestStarted
     | RequestProgressed
+    | RequestLogged
     | RequestCancelled
     | RequestFailed
     | RequestCompleted
@@ -88,6 +91,12 @@ def request_event(decision: Decision) -> tuple[str, RequestEvent] | None:
                 node_id=decision.node_id,
                 step=decision.step,
                 steps=decision.steps,
+            )
+        case RestartRequest():
+            return decision.request_id, RequestLogged(
+                level="warning",
+                message=f"begins again: {decision.reason}",
+                attempt=decision.attempt,
             )
         case CancelRequest():
             return decision.request_id, RequestCancelled(

@@ -5,6 +5,8 @@ from typing import Any
 
 from fastvideo import wire
 from fastvideo.api.artifacts.v1 import artifacts_pb2, artifacts_pb2_grpc
+from fastvideo.artifacts.events import BufferRef
+from fastvideo.artifacts.types import ArtifactRecord
 from fastvideo.clock import Clock
 from fastvideo.errors import InvalidField
 from fastvideo.rpc.incoming import incoming, next_message, require_present
@@ -34,8 +36,9 @@ class ArtifactServicer(artifacts_pb2_grpc.ArtifactServiceServicer):
             with logging.bound(
                 artifact_id=artifact.artifact_id, request_id=artifact.producer.request_id
             ):
+                preview = await self._preview(artifact, header.preview_artifact_id)
                 record = await self._uploads.put(
-                    artifact, _chunks(messages, context), header.expected_digest
+                    artifact, _chunks(messages, context), header.expected_digest, preview
                 )
         return artifacts_pb2.PutArtifactResponse(record=wire.to_proto(record))
 
@@ -68,6 +71,18 @@ class ArtifactServicer(artifacts_pb2_grpc.ArtifactServiceServicer):
             records=[wire.to_proto(record) for record in page.records],
             next_page_token=page.next_page_token,
         )
+
+    async def _preview(self, artifact: ArtifactRecord, artifact_id: str) -> BufferRef | None:
+        """The stored preview that a header names, of the same request."""
+        if not artifact_id:
+            return None
+        require_id("header.preview_artifact_id", artifact_id)
+        record = await self._catalog.find_whole(artifact_id)
+        if record.producer.request_id != artifact.producer.request_id:
+            raise InvalidField(
+                "header.preview_artifact_id", artifact_id, "an artifact of the same request"
+            )
+        return BufferRef(buffer_id=artifact_id, size_bytes=record.size_bytes)
 
 
 async def _header(

@@ -4,6 +4,7 @@ import hashlib
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
+from fastvideo.artifacts.events import BufferRef
 from fastvideo.artifacts.state import CompleteArtifact, CreateArtifact, GrowArtifact
 from fastvideo.artifacts.types import ArtifactRecord
 from fastvideo.blobs import Blob, BlobStore
@@ -35,7 +36,11 @@ class Uploads:
         self._limits = limits
 
     async def put(
-        self, artifact: ArtifactRecord, chunks: AsyncIterator[bytes], expected_digest: str
+        self,
+        artifact: ArtifactRecord,
+        chunks: AsyncIterator[bytes],
+        expected_digest: str,
+        preview: BufferRef | None = None,
     ) -> ArtifactRecord:
         """The completed record; that of the first put when the artifact is there already.
 
@@ -44,7 +49,9 @@ class Uploads:
         id, InvalidField for no bytes and for another digest than was expected, and
         ResourceExhausted past the size limit.
         """
-        state = await self._history.apply(artifact, CreateArtifact(record=artifact))
+        state = await self._history.apply(
+            artifact, CreateArtifact(record=artifact, preview=preview)
+        )
         if state.completed and expected_digest == state.record.digest:
             return state.record
         stream = self._told(artifact, self._bounded(chunks))

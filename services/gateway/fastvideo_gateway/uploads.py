@@ -43,6 +43,7 @@ _OWN_FIELDS: Final[Mapping[str, str]] = MappingProxyType(
         "media": "left out",
         "parents": "left out; inputs are made of nothing",
         "tenant_id": "left out; it is the caller's",
+        "preview_artifact_id": "left out; inputs are not streamed",
     }
 )
 # For a file that is given no name.

@@ -110,6 +110,7 @@ async def _messages(
         producer=wire.to_proto(artifact.producer),
         parents=artifact.parents,
         tenant_id=artifact.tenant_id,
+        preview_artifact_id=artifact.preview_artifact_id,
         expected_digest=hashlib.sha256(data).hexdigest(),
     )
     if artifact.media is not None:

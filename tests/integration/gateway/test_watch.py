@@ -19,6 +19,7 @@ from fastvideo.clock import SystemClock
 from fastvideo.events.types import EventPayload
 from fastvideo.requests.events import (
     RequestCompleted,
+    RequestLogged,
     RequestProgressed,
     RequestQueued,
     RequestStarted,
@@ -83,6 +84,7 @@ async def test_a_live_watch_gets_every_event_in_order_and_ends_with_the_terminal
         RequestQueued(position=1, reason="no free window"),
         RequestStarted(attempt=1),
         progress(1),
+        RequestLogged(level="warning", message="begins again: worker-1 was lost", attempt=2),
         ArtifactCreated(record=video()),
         MediaInitialized(
             artifact_id="art_1", stream_id="main", media=MediaInfo(container="mp4", codec="h264")
@@ -105,6 +107,7 @@ async def test_a_live_watch_gets_every_event_in_order_and_ends_with_the_terminal
         "request.queued",
         "request.started",
         "request.progress",
+        "request.log",
         "artifact.created",
         "media.init",
         "media.chunk",
@@ -116,8 +119,8 @@ async def test_a_live_watch_gets_every_event_in_order_and_ends_with_the_terminal
     # Each is distinguishable by its type, as the oneof says it; a preview by its flag.
     assert events[3].WhichOneof("payload") == "request_progressed"
     assert events[3].request_progressed.step == 1
-    assert [event.media_chunk_added.final for event in events[6:8]] == [False, True]
-    assert [event.stream_version for event in events] == list(range(1, 12))
+    assert [event.media_chunk_added.final for event in events[7:9]] == [False, True]
+    assert [event.stream_version for event in events] == list(range(1, 13))
 
 
 @pytest.mark.row("REQ-07")

@@ -12,6 +12,7 @@ from fastvideo.artifacts.events import (
     ArtifactCompleted,
     ArtifactCreated,
     ArtifactUpdated,
+    BufferRef,
     MediaChunkAdded,
     MediaCompleted,
     MediaInitialized,
@@ -73,6 +74,18 @@ def test_a_video_is_created_then_begun_then_filled_then_completed() -> None:
     assert state.media is not None
     assert (state.media.chunks, state.media.size_bytes) == (1, 100)
     assert state.media.stop_seconds == 9 / 8
+
+
+def test_a_preview_is_a_chunk_of_the_stream_that_counts_for_nothing() -> None:
+    preview = BufferRef(buffer_id="art_0", size_bytes=7)
+    _, events = run(CreateArtifact(record=RECORD, preview=preview), DONE)
+    _, _, coarse, whole, ended, _ = events
+    assert isinstance(coarse, MediaChunkAdded)
+    assert (coarse.index, coarse.source, coarse.final) == (0, preview, False)
+    assert isinstance(whole, MediaChunkAdded)
+    assert (whole.index, whole.start_seconds, whole.final) == (1, 0.0, True)
+    assert isinstance(ended, MediaCompleted)
+    assert (ended.chunks, ended.size_bytes) == (2, 100)
 
 
 def test_an_artifact_without_media_has_no_media_events() -> None:

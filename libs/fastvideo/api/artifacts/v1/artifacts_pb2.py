@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from fastvideo.api.common.v1 import artifact_pb2 as fastvideo_dot_common_dot_v1_dot_artifact__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n&fastvideo/artifacts/v1/artifacts.proto\x12\x16\x66\x61stvideo.artifacts.v1\x1a\"fastvideo/common/v1/artifact.proto\"\xa9\x02\n\x11PutArtifactHeader\x12\x13\n\x0b\x61rtifact_id\x18\x01 \x01(\t\x12/\n\x04kind\x18\x02 \x01(\x0e\x32!.fastvideo.common.v1.ArtifactKind\x12\x0c\n\x04name\x18\x03 \x01(\t\x12\x14\n\x0c\x63ontent_type\x18\x04 \x01(\t\x12/\n\x08producer\x18\x05 \x01(\x0b\x32\x1d.fastvideo.common.v1.Producer\x12\x32\n\x05media\x18\x06 \x01(\x0b\x32\x1e.fastvideo.common.v1.MediaInfoH\x00\x88\x01\x01\x12\x0f\n\x07parents\x18\x07 \x03(\t\x12\x11\n\ttenant_id\x18\x08 \x01(\t\x12\x17\n\x0f\x65xpected_digest\x18\t \x01(\tB\x08\n\x06_media\"m\n\x12PutArtifactRequest\x12;\n\x06header\x18\x01 \x01(\x0b\x32).fastvideo.artifacts.v1.PutArtifactHeaderH\x00\x12\x0f\n\x05\x63hunk\x18\x02 \x01(\x0cH\x00\x42\t\n\x07message\"J\n\x13PutArtifactResponse\x12\x33\n\x06record\x18\x01 \x01(\x0b\x32#.fastvideo.common.v1.ArtifactRecord\"F\n\x12GetArtifactRequest\x12\x13\n\x0b\x61rtifact_id\x18\x01 \x01(\t\x12\r\n\x05start\x18\x02 \x01(\x04\x12\x0c\n\x04stop\x18\x03 \x01(\x04\"h\n\x13GetArtifactResponse\x12\x35\n\x06record\x18\x01 \x01(\x0b\x32#.fastvideo.common.v1.ArtifactRecordH\x00\x12\x0f\n\x05\x63hunk\x18\x02 \x01(\x0cH\x00\x42\t\n\x07message\"*\n\x13StatArtifactRequest\x12\x13\n\x0b\x61rtifact_id\x18\x01 \x01(\t\"K\n\x14StatArtifactResponse\x12\x33\n\x06record\x18\x01 \x01(\x0b\x32#.fastvideo.common.v1.ArtifactRecord\"Q\n\x14ListArtifactsRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x11\n\tpage_size\x18\x02 \x01(\r\x12\x12\n\npage_token\x18\x03 \x01(\t\"f\n\x15ListArtifactsResponse\x12\x34\n\x07records\x18\x01 \x03(\x0b\x32#.fastvideo.common.v1.ArtifactRecord\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t2\xbe\x03\n\x0f\x41rtifactService\x12h\n\x0bPutArtifact\x12*.fastvideo.artifacts.v1.PutArtifactRequest\x1a+.fastvideo.artifacts.v1.PutArtifactResponse(\x01\x12h\n\x0bGetArtifact\x12*.fastvideo.artifacts.v1.GetArtifactRequest\x1a+.fastvideo.artifacts.v1.GetArtifactResponse0\x01\x12i\n\x0cStatArtifact\x12+.fastvideo.artifacts.v1.StatArtifactRequest\x1a,.fastvideo.artifacts.v1.StatArtifactResponse\x12l\n\rListArtifacts\x12,.fastvideo.artifacts.v1.ListArtifactsRequest\x1a-.fastvideo.artifacts.v1.ListArtifactsResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n&fastvideo/artifacts/v1/artifacts.proto\x12\x16\x66\x61stvideo.artifacts.v1\x1a\"fastvideo/common/v1/artifact.proto\"\xc6\x02\n\x11PutArtifactHeader\x12\x13\n\x0b\x61rtifact_id\x18\x01 \x01(\t\x12/\n\x04kind\x18\x02 \x01(\x0e\x32!.fastvideo.common.v1.ArtifactKind\x12\x0c\n\x04name\x18\x03 \x01(\t\x12\x14\n\x0c\x63ontent_type\x18\x04 \x01(\t\x12/\n\x08producer\x18\x05 \x01(\x0b\x32\x1d.fastvideo.common.v1.Producer\x12\x32\n\x05media\x18\x06 \x01(\x0b\x32\x1e.fastvideo.common.v1.MediaInfoH\x00\x88\x01\x01\x12\x0f\n\x07parents\x18\x07 \x03(\t\x12\x11\n\ttenant_id\x18\x08 \x01(\t\x12\x17\n\x0f\x65xpected_digest\x18\t \x01(\t\x12\x1b\n\x13preview_artifact_id\x18\n \x01(\tB\x08\n\x06_media\"m\n\x12PutArtifactRequest\x12;\n\x06header\x18\x01 \x01(\x0b\x32).fastvideo.artifacts.v1.PutArtifactHeaderH\x00\x12\x0f\n\x05\x63hunk\x18\x02 \x01(\x0cH\x00\x42\t\n\x07message\"J\n\x13PutArtifactResponse\x12\x33\n\x06record\x18\x01 \x01(\x0b\x32#.fastvideo.common.v1.ArtifactRecord\"F\n\x12GetArtifactRequest\x12\x13\n\x0b\x61rtifact_id\x18\x01 \x01(\t\x12\r\n\x05start\x18\x02 \x01(\x04\x12\x0c\n\x04stop\x18\x03 \x01(\x04\"h\n\x13GetArtifactResponse\x12\x35\n\x06record\x18\x01 \x01(\x0b\x32#.fastvideo.common.v1.ArtifactRecordH\x00\x12\x0f\n\x05\x63hunk\x18\x02 \x01(\x0cH\x00\x42\t\n\x07message\"*\n\x13StatArtifactRequest\x12\x13\n\x0b\x61rtifact_id\x18\x01 \x01(\t\"K\n\x14StatArtifactResponse\x12\x33\n\x06record\x18\x01 \x01(\x0b\x32#.fastvideo.common.v1.ArtifactRecord\"Q\n\x14ListArtifactsRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x11\n\tpage_size\x18\x02 \x01(\r\x12\x12\n\npage_token\x18\x03 \x01(\t\"f\n\x15ListArtifactsResponse\x12\x34\n\x07records\x18\x01 \x03(\x0b\x32#.fastvideo.common.v1.ArtifactRecord\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t2\xbe\x03\n\x0f\x41rtifactService\x12h\n\x0bPutArtifact\x12*.fastvideo.artifacts.v1.PutArtifactRequest\x1a+.fastvideo.artifacts.v1.PutArtifactResponse(\x01\x12h\n\x0bGetArtifact\x12*.fastvideo.artifacts.v1.GetArtifactRequest\x1a+.fastvideo.artifacts.v1.GetArtifactResponse0\x01\x12i\n\x0cStatArtifact\x12+.fastvideo.artifacts.v1.StatArtifactRequest\x1a,.fastvideo.artifacts.v1.StatArtifactResponse\x12l\n\rListArtifacts\x12,.fastvideo.artifacts.v1.ListArtifactsRequest\x1a-.fastvideo.artifacts.v1.ListArtifactsResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -33,23 +33,23 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'fastvideo.artifacts.v1.arti
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_PUTARTIFACTHEADER']._serialized_start=103
-  _globals['_PUTARTIFACTHEADER']._serialized_end=400
-  _globals['_PUTARTIFACTREQUEST']._serialized_start=402
-  _globals['_PUTARTIFACTREQUEST']._serialized_end=511
-  _globals['_PUTARTIFACTRESPONSE']._serialized_start=513
-  _globals['_PUTARTIFACTRESPONSE']._serialized_end=587
-  _globals['_GETARTIFACTREQUEST']._serialized_start=589
-  _globals['_GETARTIFACTREQUEST']._serialized_end=659
-  _globals['_GETARTIFACTRESPONSE']._serialized_start=661
-  _globals['_GETARTIFACTRESPONSE']._serialized_end=765
-  _globals['_STATARTIFACTREQUEST']._serialized_start=767
-  _globals['_STATARTIFACTREQUEST']._serialized_end=809
-  _globals['_STATARTIFACTRESPONSE']._serialized_start=811
-  _globals['_STATARTIFACTRESPONSE']._serialized_end=886
-  _globals['_LISTARTIFACTSREQUEST']._serialized_start=888
-  _globals['_LISTARTIFACTSREQUEST']._serialized_end=969
-  _globals['_LISTARTIFACTSRESPONSE']._serialized_start=971
-  _globals['_LISTARTIFACTSRESPONSE']._serialized_end=1073
-  _globals['_ARTIFACTSERVICE']._serialized_start=1076
-  _globals['_ARTIFACTSERVICE']._serialized_end=1522
+  _globals['_PUTARTIFACTHEADER']._serialized_end=429
+  _globals['_PUTARTIFACTREQUEST']._serialized_start=431
+  _globals['_PUTARTIFACTREQUEST']._serialized_end=540
+  _globals['_PUTARTIFACTRESPONSE']._serialized_start=542
+  _globals['_PUTARTIFACTRESPONSE']._serialized_end=616
+  _globals['_GETARTIFACTREQUEST']._serialized_start=618
+  _globals['_GETARTIFACTREQUEST']._serialized_end=688
+  _globals['_GETARTIFACTRESPONSE']._serialized_start=690
+  _globals['_GETARTIFACTRESPONSE']._serialized_end=794
+  _globals['_STATARTIFACTREQUEST']._serialized_start=796
+  _globals['_STATARTIFACTREQUEST']._serialized_end=838
+  _globals['_STATARTIFACTRESPONSE']._serialized_start=840
+  _globals['_STATARTIFACTRESPONSE']._serialized_end=915
+  _globals['_LISTARTIFACTSREQUEST']._serialized_start=917
+  _globals['_LISTARTIFACTSREQUEST']._serialized_end=998
+  _globals['_LISTARTIFACTSRESPONSE']._serialized_start=1000
+  _globals['_LISTARTIFACTSRESPONSE']._serialized_end=1102
+  _globals['_ARTIFACTSERVICE']._serialized_start=1105
+  _globals['_ARTIFACTSERVICE']._serialized_end=1551
 # @@protoc_insertion_point(module_scope)

@@ -32,6 +32,7 @@ class PutArtifactHeader(_message.Message):
     PARENTS_FIELD_NUMBER: _builtins.int
     TENANT_ID_FIELD_NUMBER: _builtins.int
     EXPECTED_DIGEST_FIELD_NUMBER: _builtins.int
+    PREVIEW_ARTIFACT_ID_FIELD_NUMBER: _builtins.int
     artifact_id: _builtins.str
     kind: _artifact_pb2.ArtifactKind.ValueType
     name: _builtins.str
@@ -39,6 +40,8 @@ class PutArtifactHeader(_message.Message):
     tenant_id: _builtins.str
     expected_digest: _builtins.str
     """When given, bytes with another digest are refused."""
+    preview_artifact_id: _builtins.str
+    """A stored artifact of the same request that previews this one's media stream."""
     @_builtins.property
     def producer(self) -> _artifact_pb2.Producer: ...
     @_builtins.property
@@ -57,10 +60,11 @@ class PutArtifactHeader(_message.Message):
         parents: _abc.Iterable[_builtins.str] | None = ...,
         tenant_id: _builtins.str = ...,
         expected_digest: _builtins.str = ...,
+        preview_artifact_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_media", b"_media", "media", b"media", "producer", b"producer"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_media", b"_media", "artifact_id", b"artifact_id", "content_type", b"content_type", "expected_digest", b"expected_digest", "kind", b"kind", "media", b"media", "name", b"name", "parents", b"parents", "producer", b"producer", "tenant_id", b"tenant_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_media", b"_media", "artifact_id", b"artifact_id", "content_type", b"content_type", "expected_digest", b"expected_digest", "kind", b"kind", "media", b"media", "name", b"name", "parents", b"parents", "preview_artifact_id", b"preview_artifact_id", "producer", b"producer", "tenant_id", b"tenant_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__media: _TypeAlias = _typing.Literal["media"]  # noqa: Y015
     _WhichOneofArgType__media: _TypeAlias = _typing.Literal["_media", b"_media"]  # noqa: Y015

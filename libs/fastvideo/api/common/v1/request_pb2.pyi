@@ -387,21 +387,25 @@ class OutputSpec(_message.Message):
     VIDEO_FIELD_NUMBER: _builtins.int
     SHEET_FIELD_NUMBER: _builtins.int
     LATENTS_FIELD_NUMBER: _builtins.int
+    PREVIEW_FIELD_NUMBER: _builtins.int
     video: _builtins.bool
     sheet: _builtins.bool
     """A contact sheet of the frames, as PNG."""
     latents: _builtins.bool
     """The final latents, as safetensors."""
+    preview: _builtins.bool
+    """A coarse video, every fourth frame, stored before the video itself is encoded."""
     def __init__(
         self,
         *,
         video: _builtins.bool = ...,
         sheet: _builtins.bool = ...,
         latents: _builtins.bool = ...,
+        preview: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["latents", b"latents", "sheet", b"sheet", "video", b"video"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["latents", b"latents", "preview", b"preview", "sheet", b"sheet", "video", b"video"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

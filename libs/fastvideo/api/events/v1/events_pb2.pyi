@@ -136,6 +136,7 @@ class Event(_message.Message):
     REQUEST_CANCELLED_FIELD_NUMBER: _builtins.int
     REQUEST_FAILED_FIELD_NUMBER: _builtins.int
     REQUEST_COMPLETED_FIELD_NUMBER: _builtins.int
+    REQUEST_LOGGED_FIELD_NUMBER: _builtins.int
     ARTIFACT_CREATED_FIELD_NUMBER: _builtins.int
     ARTIFACT_UPDATED_FIELD_NUMBER: _builtins.int
     ARTIFACT_COMPLETED_FIELD_NUMBER: _builtins.int
@@ -185,6 +186,8 @@ class Event(_message.Message):
     def request_failed(self) -> Global___RequestFailed: ...
     @_builtins.property
     def request_completed(self) -> Global___RequestCompleted: ...
+    @_builtins.property
+    def request_logged(self) -> Global___RequestLogged: ...
     @_builtins.property
     def artifact_created(self) -> Global___ArtifactCreated: ...
     @_builtins.property
@@ -239,6 +242,7 @@ class Event(_message.Message):
         request_cancelled: Global___RequestCancelled | None = ...,
         request_failed: Global___RequestFailed | None = ...,
         request_completed: Global___RequestCompleted | None = ...,
+        request_logged: Global___RequestLogged | None = ...,
         artifact_created: Global___ArtifactCreated | None = ...,
         artifact_updated: Global___ArtifactUpdated | None = ...,
         artifact_completed: Global___ArtifactCompleted | None = ...,
@@ -256,11 +260,11 @@ class Event(_message.Message):
         scheduler_decided: Global___SchedulerDecided | None = ...,
         leader_elected: Global___LeaderElected | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["artifact_completed", b"artifact_completed", "artifact_created", b"artifact_created", "artifact_updated", b"artifact_updated", "batch_executed", b"batch_executed", "leader_elected", b"leader_elected", "loop_failed", b"loop_failed", "loop_prepared", b"loop_prepared", "media_chunk_added", b"media_chunk_added", "media_completed", b"media_completed", "media_initialized", b"media_initialized", "metadata", b"metadata", "payload", b"payload", "recorded_at", b"recorded_at", "request_accepted", b"request_accepted", "request_cancel_requested", b"request_cancel_requested", "request_cancelled", b"request_cancelled", "request_completed", b"request_completed", "request_failed", b"request_failed", "request_progressed", b"request_progressed", "request_queued", b"request_queued", "request_started", b"request_started", "scheduler_decided", b"scheduler_decided", "session_closed", b"session_closed", "session_created", b"session_created", "session_updated", b"session_updated", "worker_attached", b"worker_attached", "worker_lost", b"worker_lost"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["artifact_completed", b"artifact_completed", "artifact_created", b"artifact_created", "artifact_updated", b"artifact_updated", "batch_executed", b"batch_executed", "leader_elected", b"leader_elected", "loop_failed", b"loop_failed", "loop_prepared", b"loop_prepared", "media_chunk_added", b"media_chunk_added", "media_completed", b"media_completed", "media_initialized", b"media_initialized", "metadata", b"metadata", "payload", b"payload", "recorded_at", b"recorded_at", "request_accepted", b"request_accepted", "request_cancel_requested", b"request_cancel_requested", "request_cancelled", b"request_cancelled", "request_completed", b"request_completed", "request_failed", b"request_failed", "request_logged", b"request_logged", "request_progressed", b"request_progressed", "request_queued", b"request_queued", "request_started", b"request_started", "scheduler_decided", b"scheduler_decided", "session_closed", b"session_closed", "session_created", b"session_created", "session_updated", b"session_updated", "worker_attached", b"worker_attached", "worker_lost", b"worker_lost"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["artifact_completed", b"artifact_completed", "artifact_created", b"artifact_created", "artifact_updated", b"artifact_updated", "batch_executed", b"batch_executed", "event_id", b"event_id", "leader_elected", b"leader_elected", "log_epoch", b"log_epoch", "loop_failed", b"loop_failed", "loop_prepared", b"loop_prepared", "media_chunk_added", b"media_chunk_added", "media_completed", b"media_completed", "media_initialized", b"media_initialized", "metadata", b"metadata", "name", b"name", "offset", b"offset", "partition", b"partition", "payload", b"payload", "recorded_at", b"recorded_at", "request_accepted", b"request_accepted", "request_cancel_requested", b"request_cancel_requested", "request_cancelled", b"request_cancelled", "request_completed", b"request_completed", "request_failed", b"request_failed", "request_progressed", b"request_progressed", "request_queued", b"request_queued", "request_started", b"request_started", "scheduler_decided", b"scheduler_decided", "schema_version", b"schema_version", "session_closed", b"session_closed", "session_created", b"session_created", "session_updated", b"session_updated", "stream_id", b"stream_id", "stream_version", b"stream_version", "type", b"type", "worker_attached", b"worker_attached", "worker_lost", b"worker_lost"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["artifact_completed", b"artifact_completed", "artifact_created", b"artifact_created", "artifact_updated", b"artifact_updated", "batch_executed", b"batch_executed", "event_id", b"event_id", "leader_elected", b"leader_elected", "log_epoch", b"log_epoch", "loop_failed", b"loop_failed", "loop_prepared", b"loop_prepared", "media_chunk_added", b"media_chunk_added", "media_completed", b"media_completed", "media_initialized", b"media_initialized", "metadata", b"metadata", "name", b"name", "offset", b"offset", "partition", b"partition", "payload", b"payload", "recorded_at", b"recorded_at", "request_accepted", b"request_accepted", "request_cancel_requested", b"request_cancel_requested", "request_cancelled", b"request_cancelled", "request_completed", b"request_completed", "request_failed", b"request_failed", "request_logged", b"request_logged", "request_progressed", b"request_progressed", "request_queued", b"request_queued", "request_started", b"request_started", "scheduler_decided", b"scheduler_decided", "schema_version", b"schema_version", "session_closed", b"session_closed", "session_created", b"session_created", "session_updated", b"session_updated", "stream_id", b"stream_id", "stream_version", b"stream_version", "type", b"type", "worker_attached", b"worker_attached", "worker_lost", b"worker_lost"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_payload: _TypeAlias = _typing.Literal["request_accepted", "request_queued", "request_started", "request_progressed", "request_cancel_requested", "request_cancelled", "request_failed", "request_completed", "artifact_created", "artifact_updated", "artifact_completed", "media_initialized", "media_chunk_added", "media_completed", "session_created", "session_updated", "session_closed", "worker_attached", "worker_lost", "loop_prepared", "loop_failed", "batch_executed", "scheduler_decided", "leader_elected"]  # noqa: Y015
+    _WhichOneofReturnType_payload: _TypeAlias = _typing.Literal["request_accepted", "request_queued", "request_started", "request_progressed", "request_cancel_requested", "request_cancelled", "request_failed", "request_completed", "request_logged", "artifact_created", "artifact_updated", "artifact_completed", "media_initialized", "media_chunk_added", "media_completed", "session_created", "session_updated", "session_closed", "worker_attached", "worker_lost", "loop_prepared", "loop_failed", "batch_executed", "scheduler_decided", "leader_elected"]  # noqa: Y015
     _WhichOneofArgType_payload: _TypeAlias = _typing.Literal["payload", b"payload"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_payload) -> _WhichOneofReturnType_payload | None: ...
 
@@ -501,6 +505,34 @@ class RequestCompleted(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___RequestCompleted: _TypeAlias = RequestCompleted  # noqa: Y015
+
+@_typing.final
+class RequestLogged(_message.Message):
+    """request.log: something that a user who watches should know."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LEVEL_FIELD_NUMBER: _builtins.int
+    MESSAGE_FIELD_NUMBER: _builtins.int
+    ATTEMPT_FIELD_NUMBER: _builtins.int
+    level: _builtins.str
+    """"info" or "warning"."""
+    message: _builtins.str
+    attempt: _builtins.int
+    def __init__(
+        self,
+        *,
+        level: _builtins.str = ...,
+        message: _builtins.str = ...,
+        attempt: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "level", b"level", "message", b"message"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RequestLogged: _TypeAlias = RequestLogged  # noqa: Y015
 
 @_typing.final
 class ArtifactCreated(_message.Message):
