@@ -44,7 +44,7 @@ def test_bad_input_exits_1_names_the_field_and_stores_nothing(
     before = newest(stack)
     outcome = stack.run("generate", "--json", *arguments)
     assert outcome.code == 1
-    assert outcome.out == ""
+    assert outcome.json["error"]["message"]
     [line] = outcome.err.splitlines()
     assert line.startswith("error: ")
     assert named in line

@@ -11,6 +11,7 @@ import torch
 from fastvideo.errors import InvalidField
 from fastvideo.loops.contract import StepContext
 from fastvideo.loops.runner import run_loop
+from fastvideo.model.prompts import clean_prompt
 from fastvideo.models.resident import StandaloneModel
 from fastvideo.models.wan.loops.denoise import DenoiseKernel, DenoiseOutput, DenoiseState
 from fastvideo.models.wan.parity import (
@@ -19,7 +20,6 @@ from fastvideo.models.wan.parity import (
     format_report,
     trajectory_parity,
 )
-from fastvideo.models.wan.text import clean_prompt
 from fastvideo.scheduling.work import WorkUnit
 from tests.parity.wan import PROMPT, embedded_model, generation, sampling, upstream_pipeline
 

@@ -1,7 +1,7 @@
 """The typed parts of a request against what a program takes."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Final
 
@@ -14,6 +14,7 @@ from fastvideo.requests.types import (
     ImagePart,
     InputPart,
     LatentPart,
+    SamplingParams,
     TextPart,
     VideoPart,
 )
@@ -85,6 +86,35 @@ def resolve_inputs(
         by_role[role] = TextPart(role=NEGATIVE_PROMPT, text="")
         defaulted.append(f"inputs.{role}")
     return tuple(by_role[role] for role in program.request_inputs), tuple(defaulted)
+
+
+def check_tokens(
+    parts: tuple[InputPart, ...], card: ModelSpec, count: Callable[[str], int]
+) -> None:
+    """Raise InvalidField for a text of more tokens than the card's processors take."""
+    longest = min((p.max_tokens for p in card.processors.values() if p.max_tokens), default=0)
+    for part in parts:
+        if not longest or not isinstance(part, TextPart):
+            continue
+        tokens = count(part.text)
+        if tokens > longest:
+            raise InvalidField(
+                part.role,
+                f"{tokens} tokens",
+                f"at most {longest} tokens with the end token",
+                reason="PROMPT_TOO_LONG",
+            )
+
+
+def check_negative_prompt(parts: tuple[InputPart, ...], sampling: SamplingParams) -> None:
+    """Raise InvalidField for a negative prompt that guidance would not use."""
+    if sampling.guidance_scale > 1.0:
+        return
+    for part in parts:
+        if isinstance(part, TextPart) and part.role == NEGATIVE_PROMPT and part.text.strip():
+            raise InvalidField(
+                NEGATIVE_PROMPT, part.text, "none at guidance_scale 1, where it changes nothing"
+            )
 
 
 def characters_max(card: ModelSpec) -> int:

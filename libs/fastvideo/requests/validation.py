@@ -14,13 +14,14 @@ from fastvideo.deployment.catalog import CatalogEntry
 from fastvideo.errors import FailedPrecondition, InvalidField
 from fastvideo.program.specs import ProgramSpec
 from fastvideo.requests.draft import RequestDraft
-from fastvideo.requests.inputs import resolve_inputs
+from fastvideo.requests.inputs import check_negative_prompt, resolve_inputs
 from fastvideo.requests.outputs import resolve_outputs
 from fastvideo.requests.sampling import resolve_sampling
 from fastvideo.requests.types import RequestKind, RequestSpec
 
 PRIORITY_MIN: Final = -100
 PRIORITY_MAX: Final = 100
+_GUIDED: Final = frozenset({RequestKind.GENERATION, RequestKind.TRAINING_SAMPLE})
 
 
 def resolve_request(
@@ -49,6 +50,8 @@ def resolve_request(
     program = _program_of(entry, kind, draft.program_id)
     inputs, inputs_left_out = resolve_inputs(draft.inputs, card, program)
     sampling, sampling_left_out = resolve_sampling(draft.sampling, card, program, random_seed)
+    if kind in _GUIDED:
+        check_negative_prompt(inputs, sampling)
     outputs, outputs_left_out = resolve_outputs(draft.outputs, program)
     _check_urgency(draft, now)
     defaulted = (

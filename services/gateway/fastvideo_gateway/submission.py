@@ -26,6 +26,7 @@ from fastvideo.sessions.reading import read_session
 from fastvideo.sessions.state import check_takes
 from fastvideo.telemetry.tracing import current_traceparent
 from fastvideo_gateway.drafts import draft_of
+from fastvideo_gateway.tokens import PromptLengths
 
 
 class ChecksInputs(Protocol):
@@ -60,6 +61,7 @@ class Submitter:
         self._catalog = catalog
         self._inputs = inputs
         self._clock = clock
+        self._lengths = PromptLengths()
 
     async def submit(self, message: gateway_pb2.SubmitRequestRequest, tenant_id: str) -> Submitted:
         """Accept a request, once for each idempotency key.
@@ -84,14 +86,16 @@ class Submitter:
             allowed = ", ".join(self._catalog.model_ids)
             raise InvalidField("model_id", "", allowed, reason="MODEL_REQUIRED")
         now = self._clock.now()
+        entry = self._catalog.get(draft.model_id)
         spec = resolve_request(
             draft,
-            self._catalog.get(draft.model_id),
+            entry,
             request_id=new_id("req", milliseconds(now)),
             tenant_id=tenant_id,
             random_seed=secrets.randbelow(SEED_MAX + 1),
             now=now,
         )
+        await self._lengths.check(spec, entry)
         await self._inputs.check(draft, tenant_id)
         if spec.session_id:
             session = await read_session(self._log, spec.session_id)

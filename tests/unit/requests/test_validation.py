@@ -70,6 +70,14 @@ def test_what_is_left_out_takes_the_cards_default_and_is_listed(resolve: Resolve
     }
 
 
+def test_a_negative_prompt_that_guidance_would_not_use_is_refused(resolve: Resolve) -> None:
+    unguided = SamplingOverrides(guidance_scale=1.0)
+    with pytest.raises(InvalidField, match="changes nothing") as caught:
+        resolve(inputs=(PROMPT, NEGATIVE), sampling=unguided)
+    assert caught.value.field == "negative_prompt"
+    resolve(inputs=(PROMPT, TextPart(role="negative_prompt", text="  ")), sampling=unguided)
+
+
 def test_what_is_given_is_used_and_not_listed(resolve: Resolve, now: datetime) -> None:
     sampling = SamplingOverrides(
         width=64,
@@ -77,7 +85,7 @@ def test_what_is_given_is_used_and_not_listed(resolve: Resolve, now: datetime) -
         num_frames=13,
         fps=12,
         steps=4,
-        guidance_scale=1.0,
+        guidance_scale=1.5,
         flow_shift=5.5,
         seed=2**53 - 1,
     )

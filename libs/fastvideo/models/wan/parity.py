@@ -23,12 +23,13 @@ from fastvideo.loops.guidance import Row, predict
 from fastvideo.loops.runner import run_loop
 from fastvideo.loops.samplers import UniPC
 from fastvideo.media.images import Pixels, crop_box, decode_image
+from fastvideo.model.prompts import clean_prompt
 from fastvideo.model.specs import ModelSpec
 from fastvideo.models.registry import load_instance_parts
 from fastvideo.models.resident import StandaloneModel
 from fastvideo.models.wan.components import Vae
 from fastvideo.models.wan.geometry import default_sampling, latent_shape
-from fastvideo.models.wan.text import clean_prompt, tokenize
+from fastvideo.models.wan.text import tokenize
 from fastvideo.requests.types import (
     OutputSpec,
     RequestKind,

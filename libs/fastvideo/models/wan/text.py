@@ -1,23 +1,12 @@
 """Prompts as Wan reads them: cleaned, tokenised, padded to the text length."""
 
-import html
-import re
-from typing import Any, Final
+from typing import Any
 
-import ftfy
 import torch
 
 from fastvideo.errors import InvalidField
+from fastvideo.model.prompts import clean_prompt
 from fastvideo.requests.types import RequestKind, RequestSpec, TextPart
-
-# Upstream's `regex` module does not count the four separators as space, Python's `re` does.
-_SPACES: Final = re.compile(r"[^\S\x1c-\x1f]+")
-
-
-def clean_prompt(text: str) -> str:
-    """The text as `diffusers.WanPipeline` cleans it: broken Unicode, HTML entities, spaces."""
-    fixed = html.unescape(html.unescape(ftfy.fix_text(text))).strip()
-    return _SPACES.sub(" ", fixed).strip()
 
 
 def request_texts(request: RequestSpec) -> dict[str, str]:

@@ -3,7 +3,8 @@ from dataclasses import replace
 import pytest
 
 from fastvideo.errors import InvalidField
-from fastvideo.models.wan.text import clean_prompt, request_texts
+from fastvideo.model.prompts import clean_prompt
+from fastvideo.models.wan.text import request_texts
 from fastvideo.requests.types import (
     ImagePart,
     OutputSpec,
