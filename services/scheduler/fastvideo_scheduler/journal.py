@@ -87,8 +87,10 @@ class Journal:
         """Keep an input and its decisions to be written.
 
         `report` is an input that the log does not have yet, `event_id` names one that it has.
+        What came of an input is kept also when it is nothing, since its place in the order
+        counts; a tick that led to nothing leaves no trace.
         """
-        if report is None and not decisions:
+        if report is None and not event_id and not decisions:
             return
         self._notes.append(_Note(decisions, now, report, event_id))
         if len(self._notes) >= NOTES_MAX:
