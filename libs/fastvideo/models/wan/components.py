@@ -60,7 +60,7 @@ class PerTimestepConditions(nn.Module):
         `timestep` is [B], or [B * S] with a timestep a token; text [B, L, D].
         """
         if encoder_hidden_states_image is not None:
-            raise NotImplementedError("this transformer reads no features of images")
+            raise ContractViolation("this transformer reads no features of images")
         times = timestep.view(len(encoder_hidden_states), -1)
         places: dict[tuple[float, ...], int] = {}
         rows = [places.setdefault(tuple(time), len(places)) for time in times.tolist()]
