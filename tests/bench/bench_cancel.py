@@ -31,7 +31,7 @@ def measure() -> list[Measurement]:
             peer_name="one step, measured on the worker",
             goal="<= 1 step + 0.020 s",
             met=stop <= step + 0.020,
-            note=f"p95 {percentile(stops, 0.95):.3f} s; the commit and the way to the client are in it",
+            note=f"p95 {percentile(stops, 0.95):.3f} s; commit and delivery are in it",
             details={"p95_seconds": percentile(stops, 0.95)},
         )
     ]
