@@ -47,6 +47,9 @@ NAMES: Mapping[str, str] = MappingProxyType(
         "BatchExecuted": "trace.step",
         "SchedulerDecided": "trace.scheduler",
         "LeaderElected": "scheduler.elected",
+        "WorkerDraining": "worker.draining",
+        "WorkerReattached": "worker.reattached",
+        "RequestSnapshotted": "trace.snapshot",
     }
 )
 

@@ -32,9 +32,12 @@ from fastvideo.scheduling.events import (
     LeaderElected,
     LoopFailed,
     LoopPrepared,
+    RequestSnapshotted,
     SchedulerDecided,
     WorkerAttached,
+    WorkerDraining,
     WorkerLost,
+    WorkerReattached,
 )
 from fastvideo.sessions.events import SessionClosed, SessionCreated, SessionUpdated
 
@@ -89,6 +92,9 @@ EventPayload = (
     | BatchExecuted
     | SchedulerDecided
     | LeaderElected
+    | WorkerDraining
+    | WorkerReattached
+    | RequestSnapshotted
 )
 """What an event says, by type."""
 

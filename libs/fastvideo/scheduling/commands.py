@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from fastvideo.requests.types import RequestSpec
-from fastvideo.scheduling.work import LoopRef, UnitKind
+from fastvideo.scheduling.work import LoopRef, LoopSnapshot, UnitKind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,11 +23,16 @@ class PrepareLoop:
     inputs: Mapping[str, str] = field(default_factory=dict)
     # W3C traceparent of the request's span.
     traceparent: str = ""
+    # Make the loop from this snapshot rather than from its beginning.
+    restore: LoopSnapshot | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExecuteBatch:
-    """Run units that are prepared and may share a forward."""
+    """Run units that are prepared and may share a forward.
+
+    The steps that follow them in the same loops run too, up to the window.
+    """
 
     batch_id: str = ""
     kind: UnitKind
@@ -43,3 +48,17 @@ class ReleaseLoops:
 
     request_id: str = ""
     attempt: int = 0
+    # Only these nodes; none means all.
+    node_ids: tuple[str, ...] = ()
+    # The same attempt may come again.
+    forget: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SnapshotLoops:
+    """Save the loops and the kept outputs of an attempt, each at its next boundary."""
+
+    request_id: str = ""
+    attempt: int = 0
+    # Free them afterwards.
+    release: bool = False

@@ -9,7 +9,14 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from fastvideo.requests.types import ErrorDetail, RequestMetrics
-from fastvideo.scheduling.work import LoopRef, ModelState, StepResult, UnitKind, WorkPlan
+from fastvideo.scheduling.work import (
+    LoopRef,
+    LoopSnapshot,
+    ModelState,
+    StepResult,
+    UnitKind,
+    WorkPlan,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,6 +31,8 @@ class WorkerAttached:
     compute_slots: int = 0
     io_slots: int = 0
     fingerprint: Mapping[str, str] = field(default_factory=dict)
+    # The role that the worker plays; empty is one that runs every loop.
+    role: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +51,8 @@ class LoopPrepared:
     worker_id: str = ""
     plan: WorkPlan
     seconds: float = 0.0
+    # Rises by one with each report of a worker's incarnation, as in all reports.
+    report: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,11 +62,15 @@ class LoopFailed:
     worker_id: str = ""
     loop: LoopRef
     error: ErrorDetail
+    report: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchExecuted:
-    """trace.step: one executed batch, with every unit and cache look-up in it."""
+    """trace.step: one executed batch, with every unit and cache look-up in it.
+
+    A window of several steps has one result for each unit that ran, in order.
+    """
 
     worker_id: str = ""
     batch_id: str = ""
@@ -65,6 +80,66 @@ class BatchExecuted:
     measured_seconds: float = 0.0
     # How many forwards of the model the batch took.
     forwards: int = 0
+    # How long the command waited on the worker.
+    waited_seconds: float = 0.0
+    # Measured peak of activations; 0 when it was not measured.
+    peak_bytes: int = 0
+    # It stopped before its window was over because it was told to.
+    yielded: bool = False
+    report: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerDraining:
+    """A worker takes no new request and will exit."""
+
+    worker_id: str = ""
+    reason: str = ""
+    report: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResidentLoop:
+    """A loop that lives on a worker."""
+
+    loop: LoopRef
+    loop_id: str = ""
+    model_instance_id: str = ""
+    state_version: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerReattached:
+    """A worker went on with its loops under a new stream.
+
+    All that it had reported before came before this.
+    """
+
+    worker_id: str = ""
+    incarnation: str = ""
+    loops: tuple[ResidentLoop, ...] = ()
+    # Batches that it has been given and has not reported.
+    batch_ids: tuple[str, ...] = ()
+    # Attempts of which it keeps values, as "request/attempt".
+    scopes: tuple[str, ...] = ()
+    report: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestSnapshotted:
+    """What an attempt had on a worker was saved at a boundary."""
+
+    worker_id: str = ""
+    request_id: str = ""
+    attempt: int = 0
+    # One for each live loop, and for each ended one whose outputs are kept.
+    snapshots: tuple[LoopSnapshot, ...] = ()
+    seconds: float = 0.0
+    # The worker has freed what it saved.
+    released: bool = False
+    # Set when nothing was saved; then nothing was freed either.
+    error: ErrorDetail | None = None
+    report: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,6 +175,8 @@ class AssignLoop:
     loop_id: str = ""
     worker_id: str = ""
     model_instance_id: str = ""
+    # Go on from here rather than from the loop's beginning.
+    restore: LoopSnapshot | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -184,6 +261,54 @@ class RestartRequest:
     reason: str = ""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class YieldBatch:
+    """Stop a window at its next boundary."""
+
+    batch_id: str = ""
+    worker_id: str = ""
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SnapshotRequest:
+    """Save what an attempt has on a worker; it goes on."""
+
+    request_id: str = ""
+    attempt: int = 0
+    worker_id: str = ""
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreemptRequest:
+    """Save what an attempt has on a worker, free it, and queue the request again."""
+
+    request_id: str = ""
+    attempt: int = 0
+    worker_id: str = ""
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CancelLoop:
+    """End one loop of a request; its other branches go on."""
+
+    loop: LoopRef
+    worker_id: str = ""
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CancelStream:
+    """Stop the chunks of one output stream; compute for others goes on."""
+
+    request_id: str = ""
+    name: str = ""
+    worker_id: str = ""
+    reason: str = ""
+
+
 Decision = (
     QueueRequest
     | StartRequest
@@ -196,6 +321,11 @@ Decision = (
     | FailRequest
     | ReportProgress
     | RestartRequest
+    | YieldBatch
+    | SnapshotRequest
+    | PreemptRequest
+    | CancelLoop
+    | CancelStream
 )
 """One thing that the scheduler decided."""
 

@@ -12,8 +12,11 @@ from fastvideo.scheduling.events import (
     BatchExecuted,
     LoopFailed,
     LoopPrepared,
+    RequestSnapshotted,
     WorkerAttached,
+    WorkerDraining,
     WorkerLost,
+    WorkerReattached,
 )
 from fastvideo.scheduling.work import CancelScope
 
@@ -42,13 +45,6 @@ class CancelRequested:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WorkerDraining:
-    """A worker finishes what it has and takes no new request."""
-
-    worker_id: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Tick:
     """Time passed and nothing else happened."""
 
@@ -59,9 +55,11 @@ SchedulerInput = (
     | WorkerAttached
     | WorkerDraining
     | WorkerLost
+    | WorkerReattached
     | LoopPrepared
     | LoopFailed
     | BatchExecuted
+    | RequestSnapshotted
     | Tick
 )
 """One thing that the scheduler learns."""

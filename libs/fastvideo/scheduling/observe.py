@@ -21,6 +21,7 @@ from fastvideo.scheduling.events import (
     LoopFailed,
     LoopPrepared,
     WorkerAttached,
+    WorkerDraining,
     WorkerLost,
 )
 from fastvideo.scheduling.inputs import (
@@ -28,7 +29,6 @@ from fastvideo.scheduling.inputs import (
     RequestSubmitted,
     SchedulerInput,
     Tick,
-    WorkerDraining,
 )
 from fastvideo.scheduling.loop_scheduler import LoopPhase, LoopRun
 from fastvideo.scheduling.state import Ending, LiveRequest, SchedulerState, Worker

@@ -213,3 +213,37 @@ class StepResult:
     loop_result: LoopResult | None = None
     # Set when the unit failed; then neither of the two above is.
     error: ErrorDetail | None = None
+    # The steps that the unit covered.
+    step_range: StepRange = field(default_factory=StepRange)
+    # Seconds of the batched step that the unit ran in.
+    measured_seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoopSnapshot:
+    """One loop of an attempt at a boundary, saved as a blob.
+
+    The blob holds its state, or the outputs of one that had ended.
+    """
+
+    # The run that was saved.
+    loop: LoopRef
+    loop_id: str = ""
+    # The loop had ended; the blob holds its outputs.
+    ended: bool = False
+    state_version: int = 0
+    steps_done: int = 0
+    steps: int = 0
+    # The loop's state schema, and the version of the encoding around it.
+    schema: str = ""
+    format: int = 0
+    # SHA-256 of the blob, which is its name in the blob store.
+    digest: str = ""
+    size_bytes: int = 0
+    # SHA-256 of the exact state bytes; empty for outputs.
+    state_digest: str = ""
+    # What a worker must have to go on with it.
+    card_digest: str = ""
+    weights_version: str = ""
+    # What the loop left behind, when it had ended.
+    loop_result: LoopResult | None = None

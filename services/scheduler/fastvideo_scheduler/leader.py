@@ -31,6 +31,7 @@ from fastvideo.scheduling.events import (
     DispatchBatch,
     ReleaseRequest,
     WorkerAttached,
+    WorkerDraining,
     WorkerLost,
 )
 from fastvideo.scheduling.inputs import (
@@ -38,7 +39,6 @@ from fastvideo.scheduling.inputs import (
     RequestSubmitted,
     SchedulerInput,
     Tick,
-    WorkerDraining,
 )
 from fastvideo.scheduling.policy import SchedulingPolicy
 from fastvideo.scheduling.request_scheduler import ModelCatalog

@@ -20,9 +20,9 @@ from fastvideo.scheduling.events import (
     LoopFailed,
     LoopPrepared,
     WorkerAttached,
+    WorkerDraining,
     WorkerLost,
 )
-from fastvideo.scheduling.inputs import WorkerDraining
 from fastvideo.telemetry.logging import get_logger
 
 if TYPE_CHECKING:

@@ -17,6 +17,7 @@ from fastvideo.scheduling.effects import TERMINAL
 from fastvideo.scheduling.events import (
     AssignLoop,
     BatchExecuted,
+    CancelLoop,
     Decision,
     DeferLoop,
     DispatchBatch,
@@ -26,6 +27,7 @@ from fastvideo.scheduling.events import (
     RestartRequest,
     WorkerAttached,
     WorkerLost,
+    YieldBatch,
 )
 from fastvideo.scheduling.work import LoopRef
 from fastvideo.version import program_version
@@ -181,8 +183,10 @@ def about_program(now: datetime) -> EventMetadata:
 
 def _requests_of(decision: Decision) -> tuple[str, ...]:
     match decision:
-        case AssignLoop() | DeferLoop():
+        case AssignLoop() | DeferLoop() | CancelLoop():
             return (decision.loop.request_id,)
+        case YieldBatch():
+            return ()
         case DispatchBatch():
             return tuple(loop.request_id for loop in decision.loops)
         case _:

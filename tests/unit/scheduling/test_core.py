@@ -17,8 +17,9 @@ from fastvideo.scheduling.events import (
     ReportProgress,
     RestartRequest,
     StartRequest,
+    WorkerDraining,
 )
-from fastvideo.scheduling.inputs import RequestSubmitted, WorkerDraining
+from fastvideo.scheduling.inputs import RequestSubmitted
 from fastvideo.scheduling.policy import SchedulingPolicy
 from fastvideo.scheduling.work import CancelScopeKind
 from tests.unit.scheduling.world import (

@@ -55,6 +55,16 @@ class ArtifactServiceStub:
                 request_serializer=fastvideo_dot_artifacts_dot_v1_dot_artifacts__pb2.ListArtifactsRequest.SerializeToString,
                 response_deserializer=fastvideo_dot_artifacts_dot_v1_dot_artifacts__pb2.ListArtifactsResponse.FromString,
                 _registered_method=True)
+        self.PutBlob = channel.stream_unary(
+                '/fastvideo.artifacts.v1.ArtifactService/PutBlob',
+                request_serializer=fastvideo_dot_artifacts_dot_v1_dot_artifacts__pb2.PutBlobRequest.SerializeToString,
+                response_deserializer=fastvideo_dot_artifacts_dot_v1_dot_artifacts__pb2.PutBlobResponse.FromString,
+                _registered_method=True)
+        self.GetBlob = channel.unary_stream(
+                '/fastvideo.artifacts.v1.ArtifactService/GetBlob',
+                request_serializer=fastvideo_dot_artifacts_dot_v1_dot_artifacts__pb2.GetBlobRequest.SerializeToString,
+                response_deserializer=fastvideo_dot_artifacts_dot_v1_dot_artifacts__pb2.GetBlobResponse.FromString,
+                _registered_method=True)
 
 
 class ArtifactServiceServicer:
@@ -87,6 +97,20 @@ class ArtifactServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def PutBlob(self, request_iterator, context):
+        """Bytes by their digest, without a record: what events name, such as snapshots.
+        First the header, then the bytes in order.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetBlob(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_ArtifactServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -109,6 +133,16 @@ def add_ArtifactServiceServicer_to_server(servicer, server):
                     servicer.ListArtifacts,
                     request_deserializer=fastvideo_dot_artifacts_dot_v1_dot_artifacts__pb2.ListArtifactsRequest.FromString,
                     response_serializer=fastvideo_dot_artifacts_dot_v1_dot_artifacts__pb2.ListArtifactsResponse.SerializeToString,
+            ),
+            'PutBlob': grpc.stream_unary_rpc_method_handler(
+                    servicer.PutBlob,
+                    request_deserializer=fastvideo_dot_artifacts_dot_v1_dot_artifacts__pb2.PutBlobRequest.FromString,
+                    response_serializer=fastvideo_dot_artifacts_dot_v1_dot_artifacts__pb2.PutBlobResponse.SerializeToString,
+            ),
+            'GetBlob': grpc.unary_stream_rpc_method_handler(
+                    servicer.GetBlob,
+                    request_deserializer=fastvideo_dot_artifacts_dot_v1_dot_artifacts__pb2.GetBlobRequest.FromString,
+                    response_serializer=fastvideo_dot_artifacts_dot_v1_dot_artifacts__pb2.GetBlobResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -220,6 +254,60 @@ class ArtifactService:
             '/fastvideo.artifacts.v1.ArtifactService/ListArtifacts',
             fastvideo_dot_artifacts_dot_v1_dot_artifacts__pb2.ListArtifactsRequest.SerializeToString,
             fastvideo_dot_artifacts_dot_v1_dot_artifacts__pb2.ListArtifactsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def PutBlob(request_iterator,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.stream_unary(
+            request_iterator,
+            target,
+            '/fastvideo.artifacts.v1.ArtifactService/PutBlob',
+            fastvideo_dot_artifacts_dot_v1_dot_artifacts__pb2.PutBlobRequest.SerializeToString,
+            fastvideo_dot_artifacts_dot_v1_dot_artifacts__pb2.PutBlobResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetBlob(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/fastvideo.artifacts.v1.ArtifactService/GetBlob',
+            fastvideo_dot_artifacts_dot_v1_dot_artifacts__pb2.GetBlobRequest.SerializeToString,
+            fastvideo_dot_artifacts_dot_v1_dot_artifacts__pb2.GetBlobResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -40,6 +40,11 @@ class ArtifactServiceStub:
     GetArtifact: _grpc.UnaryStreamMultiCallable[_artifacts_pb2.GetArtifactRequest, _artifacts_pb2.GetArtifactResponse]
     StatArtifact: _grpc.UnaryUnaryMultiCallable[_artifacts_pb2.StatArtifactRequest, _artifacts_pb2.StatArtifactResponse]
     ListArtifacts: _grpc.UnaryUnaryMultiCallable[_artifacts_pb2.ListArtifactsRequest, _artifacts_pb2.ListArtifactsResponse]
+    PutBlob: _grpc.StreamUnaryMultiCallable[_artifacts_pb2.PutBlobRequest, _artifacts_pb2.PutBlobResponse]
+    """Bytes by their digest, without a record: what events name, such as snapshots.
+    First the header, then the bytes in order.
+    """
+    GetBlob: _grpc.UnaryStreamMultiCallable[_artifacts_pb2.GetBlobRequest, _artifacts_pb2.GetBlobResponse]
 
 @_typing.type_check_only
 class ArtifactServiceAsyncStub(ArtifactServiceStub):
@@ -53,6 +58,11 @@ class ArtifactServiceAsyncStub(ArtifactServiceStub):
     GetArtifact: _aio.UnaryStreamMultiCallable[_artifacts_pb2.GetArtifactRequest, _artifacts_pb2.GetArtifactResponse]  # type: ignore[assignment]
     StatArtifact: _aio.UnaryUnaryMultiCallable[_artifacts_pb2.StatArtifactRequest, _artifacts_pb2.StatArtifactResponse]  # type: ignore[assignment]
     ListArtifacts: _aio.UnaryUnaryMultiCallable[_artifacts_pb2.ListArtifactsRequest, _artifacts_pb2.ListArtifactsResponse]  # type: ignore[assignment]
+    PutBlob: _aio.StreamUnaryMultiCallable[_artifacts_pb2.PutBlobRequest, _artifacts_pb2.PutBlobResponse]  # type: ignore[assignment]
+    """Bytes by their digest, without a record: what events name, such as snapshots.
+    First the header, then the bytes in order.
+    """
+    GetBlob: _aio.UnaryStreamMultiCallable[_artifacts_pb2.GetBlobRequest, _artifacts_pb2.GetBlobResponse]  # type: ignore[assignment]
 
 class ArtifactServiceServicer(metaclass=_abc_1.ABCMeta):
     """Typed, content-addressed outputs, streamed both ways."""
@@ -87,5 +97,22 @@ class ArtifactServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _artifacts_pb2.ListArtifactsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_artifacts_pb2.ListArtifactsResponse, _abc.Awaitable[_artifacts_pb2.ListArtifactsResponse]]: ...
+
+    @_abc_1.abstractmethod
+    def PutBlob(
+        self,
+        request_iterator: _MaybeAsyncIterator[_artifacts_pb2.PutBlobRequest],
+        context: _ServicerContext,
+    ) -> _typing.Union[_artifacts_pb2.PutBlobResponse, _abc.Awaitable[_artifacts_pb2.PutBlobResponse]]:
+        """Bytes by their digest, without a record: what events name, such as snapshots.
+        First the header, then the bytes in order.
+        """
+
+    @_abc_1.abstractmethod
+    def GetBlob(
+        self,
+        request: _artifacts_pb2.GetBlobRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_artifacts_pb2.GetBlobResponse], _abc.AsyncIterator[_artifacts_pb2.GetBlobResponse]]: ...
 
 def add_ArtifactServiceServicer_to_server(servicer: ArtifactServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

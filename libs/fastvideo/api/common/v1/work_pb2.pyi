@@ -567,10 +567,14 @@ class StepResult(_message.Message):
     NEXT_PLAN_FIELD_NUMBER: _builtins.int
     LOOP_RESULT_FIELD_NUMBER: _builtins.int
     ERROR_FIELD_NUMBER: _builtins.int
+    STEP_RANGE_FIELD_NUMBER: _builtins.int
+    MEASURED_SECONDS_FIELD_NUMBER: _builtins.int
     unit_id: _builtins.str
     state_version: _builtins.int
     state_digest: _builtins.str
     """SHA-256 of the state bytes after the step."""
+    measured_seconds: _builtins.float
+    """Seconds of the batched step that the unit ran in."""
     @_builtins.property
     def loop(self) -> Global___LoopRef: ...
     @_builtins.property
@@ -587,6 +591,10 @@ class StepResult(_message.Message):
     def error(self) -> _request_pb2.ErrorDetail:
         """Set when the unit failed; then neither of the two above is."""
 
+    @_builtins.property
+    def step_range(self) -> Global___StepRange:
+        """The steps that the unit covered."""
+
     def __init__(
         self,
         *,
@@ -598,10 +606,12 @@ class StepResult(_message.Message):
         next_plan: Global___WorkPlan | None = ...,
         loop_result: Global___LoopResult | None = ...,
         error: _request_pb2.ErrorDetail | None = ...,
+        step_range: Global___StepRange | None = ...,
+        measured_seconds: _builtins.float = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_error", b"_error", "_loop_result", b"_loop_result", "_next_plan", b"_next_plan", "error", b"error", "loop", b"loop", "loop_result", b"loop_result", "next_plan", b"next_plan"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_error", b"_error", "_loop_result", b"_loop_result", "_next_plan", b"_next_plan", "error", b"error", "loop", b"loop", "loop_result", b"loop_result", "next_plan", b"next_plan", "step_range", b"step_range"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_error", b"_error", "_loop_result", b"_loop_result", "_next_plan", b"_next_plan", "cache_lookups", b"cache_lookups", "error", b"error", "loop", b"loop", "loop_result", b"loop_result", "next_plan", b"next_plan", "state_digest", b"state_digest", "state_version", b"state_version", "unit_id", b"unit_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_error", b"_error", "_loop_result", b"_loop_result", "_next_plan", b"_next_plan", "cache_lookups", b"cache_lookups", "error", b"error", "loop", b"loop", "loop_result", b"loop_result", "measured_seconds", b"measured_seconds", "next_plan", b"next_plan", "state_digest", b"state_digest", "state_version", b"state_version", "step_range", b"step_range", "unit_id", b"unit_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__error: _TypeAlias = _typing.Literal["error"]  # noqa: Y015
     _WhichOneofArgType__error: _TypeAlias = _typing.Literal["_error", b"_error"]  # noqa: Y015
@@ -703,3 +713,78 @@ class LoopResult(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___LoopResult: _TypeAlias = LoopResult  # noqa: Y015
+
+@_typing.final
+class LoopSnapshot(_message.Message):
+    """One loop of an attempt at a boundary, saved as a blob: its state, or the
+    outputs of one that had ended.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LOOP_FIELD_NUMBER: _builtins.int
+    LOOP_ID_FIELD_NUMBER: _builtins.int
+    ENDED_FIELD_NUMBER: _builtins.int
+    STATE_VERSION_FIELD_NUMBER: _builtins.int
+    STEPS_DONE_FIELD_NUMBER: _builtins.int
+    STEPS_FIELD_NUMBER: _builtins.int
+    SCHEMA_FIELD_NUMBER: _builtins.int
+    FORMAT_FIELD_NUMBER: _builtins.int
+    DIGEST_FIELD_NUMBER: _builtins.int
+    SIZE_BYTES_FIELD_NUMBER: _builtins.int
+    STATE_DIGEST_FIELD_NUMBER: _builtins.int
+    CARD_DIGEST_FIELD_NUMBER: _builtins.int
+    WEIGHTS_VERSION_FIELD_NUMBER: _builtins.int
+    LOOP_RESULT_FIELD_NUMBER: _builtins.int
+    loop_id: _builtins.str
+    ended: _builtins.bool
+    """The loop had ended; the blob holds its outputs."""
+    state_version: _builtins.int
+    steps_done: _builtins.int
+    steps: _builtins.int
+    schema: _builtins.str
+    """The loop's state schema, and the version of the encoding around it."""
+    format: _builtins.int
+    digest: _builtins.str
+    """SHA-256 of the blob, which is its name in the blob store."""
+    size_bytes: _builtins.int
+    state_digest: _builtins.str
+    """SHA-256 of the exact state bytes; empty for outputs."""
+    card_digest: _builtins.str
+    """What a worker must have to go on with it."""
+    weights_version: _builtins.str
+    @_builtins.property
+    def loop(self) -> Global___LoopRef:
+        """The run that was saved."""
+
+    @_builtins.property
+    def loop_result(self) -> Global___LoopResult:
+        """What the loop left behind, when it had ended."""
+
+    def __init__(
+        self,
+        *,
+        loop: Global___LoopRef | None = ...,
+        loop_id: _builtins.str = ...,
+        ended: _builtins.bool = ...,
+        state_version: _builtins.int = ...,
+        steps_done: _builtins.int = ...,
+        steps: _builtins.int = ...,
+        schema: _builtins.str = ...,
+        format: _builtins.int = ...,
+        digest: _builtins.str = ...,
+        size_bytes: _builtins.int = ...,
+        state_digest: _builtins.str = ...,
+        card_digest: _builtins.str = ...,
+        weights_version: _builtins.str = ...,
+        loop_result: Global___LoopResult | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_loop_result", b"_loop_result", "loop", b"loop", "loop_result", b"loop_result"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_loop_result", b"_loop_result", "card_digest", b"card_digest", "digest", b"digest", "ended", b"ended", "format", b"format", "loop", b"loop", "loop_id", b"loop_id", "loop_result", b"loop_result", "schema", b"schema", "size_bytes", b"size_bytes", "state_digest", b"state_digest", "state_version", b"state_version", "steps", b"steps", "steps_done", b"steps_done", "weights_version", b"weights_version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__loop_result: _TypeAlias = _typing.Literal["loop_result"]  # noqa: Y015
+    _WhichOneofArgType__loop_result: _TypeAlias = _typing.Literal["_loop_result", b"_loop_result"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__loop_result) -> _WhichOneofReturnType__loop_result | None: ...
+
+Global___LoopSnapshot: _TypeAlias = LoopSnapshot  # noqa: Y015

@@ -153,6 +153,9 @@ class Event(_message.Message):
     BATCH_EXECUTED_FIELD_NUMBER: _builtins.int
     SCHEDULER_DECIDED_FIELD_NUMBER: _builtins.int
     LEADER_ELECTED_FIELD_NUMBER: _builtins.int
+    WORKER_DRAINING_FIELD_NUMBER: _builtins.int
+    WORKER_REATTACHED_FIELD_NUMBER: _builtins.int
+    REQUEST_SNAPSHOTTED_FIELD_NUMBER: _builtins.int
     event_id: _builtins.str
     partition: _builtins.int
     offset: _builtins.int
@@ -220,6 +223,12 @@ class Event(_message.Message):
     def scheduler_decided(self) -> Global___SchedulerDecided: ...
     @_builtins.property
     def leader_elected(self) -> Global___LeaderElected: ...
+    @_builtins.property
+    def worker_draining(self) -> Global___WorkerDraining: ...
+    @_builtins.property
+    def worker_reattached(self) -> Global___WorkerReattached: ...
+    @_builtins.property
+    def request_snapshotted(self) -> Global___RequestSnapshotted: ...
     def __init__(
         self,
         *,
@@ -259,12 +268,15 @@ class Event(_message.Message):
         batch_executed: Global___BatchExecuted | None = ...,
         scheduler_decided: Global___SchedulerDecided | None = ...,
         leader_elected: Global___LeaderElected | None = ...,
+        worker_draining: Global___WorkerDraining | None = ...,
+        worker_reattached: Global___WorkerReattached | None = ...,
+        request_snapshotted: Global___RequestSnapshotted | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["artifact_completed", b"artifact_completed", "artifact_created", b"artifact_created", "artifact_updated", b"artifact_updated", "batch_executed", b"batch_executed", "leader_elected", b"leader_elected", "loop_failed", b"loop_failed", "loop_prepared", b"loop_prepared", "media_chunk_added", b"media_chunk_added", "media_completed", b"media_completed", "media_initialized", b"media_initialized", "metadata", b"metadata", "payload", b"payload", "recorded_at", b"recorded_at", "request_accepted", b"request_accepted", "request_cancel_requested", b"request_cancel_requested", "request_cancelled", b"request_cancelled", "request_completed", b"request_completed", "request_failed", b"request_failed", "request_logged", b"request_logged", "request_progressed", b"request_progressed", "request_queued", b"request_queued", "request_started", b"request_started", "scheduler_decided", b"scheduler_decided", "session_closed", b"session_closed", "session_created", b"session_created", "session_updated", b"session_updated", "worker_attached", b"worker_attached", "worker_lost", b"worker_lost"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["artifact_completed", b"artifact_completed", "artifact_created", b"artifact_created", "artifact_updated", b"artifact_updated", "batch_executed", b"batch_executed", "leader_elected", b"leader_elected", "loop_failed", b"loop_failed", "loop_prepared", b"loop_prepared", "media_chunk_added", b"media_chunk_added", "media_completed", b"media_completed", "media_initialized", b"media_initialized", "metadata", b"metadata", "payload", b"payload", "recorded_at", b"recorded_at", "request_accepted", b"request_accepted", "request_cancel_requested", b"request_cancel_requested", "request_cancelled", b"request_cancelled", "request_completed", b"request_completed", "request_failed", b"request_failed", "request_logged", b"request_logged", "request_progressed", b"request_progressed", "request_queued", b"request_queued", "request_snapshotted", b"request_snapshotted", "request_started", b"request_started", "scheduler_decided", b"scheduler_decided", "session_closed", b"session_closed", "session_created", b"session_created", "session_updated", b"session_updated", "worker_attached", b"worker_attached", "worker_draining", b"worker_draining", "worker_lost", b"worker_lost", "worker_reattached", b"worker_reattached"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["artifact_completed", b"artifact_completed", "artifact_created", b"artifact_created", "artifact_updated", b"artifact_updated", "batch_executed", b"batch_executed", "event_id", b"event_id", "leader_elected", b"leader_elected", "log_epoch", b"log_epoch", "loop_failed", b"loop_failed", "loop_prepared", b"loop_prepared", "media_chunk_added", b"media_chunk_added", "media_completed", b"media_completed", "media_initialized", b"media_initialized", "metadata", b"metadata", "name", b"name", "offset", b"offset", "partition", b"partition", "payload", b"payload", "recorded_at", b"recorded_at", "request_accepted", b"request_accepted", "request_cancel_requested", b"request_cancel_requested", "request_cancelled", b"request_cancelled", "request_completed", b"request_completed", "request_failed", b"request_failed", "request_logged", b"request_logged", "request_progressed", b"request_progressed", "request_queued", b"request_queued", "request_started", b"request_started", "scheduler_decided", b"scheduler_decided", "schema_version", b"schema_version", "session_closed", b"session_closed", "session_created", b"session_created", "session_updated", b"session_updated", "stream_id", b"stream_id", "stream_version", b"stream_version", "type", b"type", "worker_attached", b"worker_attached", "worker_lost", b"worker_lost"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["artifact_completed", b"artifact_completed", "artifact_created", b"artifact_created", "artifact_updated", b"artifact_updated", "batch_executed", b"batch_executed", "event_id", b"event_id", "leader_elected", b"leader_elected", "log_epoch", b"log_epoch", "loop_failed", b"loop_failed", "loop_prepared", b"loop_prepared", "media_chunk_added", b"media_chunk_added", "media_completed", b"media_completed", "media_initialized", b"media_initialized", "metadata", b"metadata", "name", b"name", "offset", b"offset", "partition", b"partition", "payload", b"payload", "recorded_at", b"recorded_at", "request_accepted", b"request_accepted", "request_cancel_requested", b"request_cancel_requested", "request_cancelled", b"request_cancelled", "request_completed", b"request_completed", "request_failed", b"request_failed", "request_logged", b"request_logged", "request_progressed", b"request_progressed", "request_queued", b"request_queued", "request_snapshotted", b"request_snapshotted", "request_started", b"request_started", "scheduler_decided", b"scheduler_decided", "schema_version", b"schema_version", "session_closed", b"session_closed", "session_created", b"session_created", "session_updated", b"session_updated", "stream_id", b"stream_id", "stream_version", b"stream_version", "type", b"type", "worker_attached", b"worker_attached", "worker_draining", b"worker_draining", "worker_lost", b"worker_lost", "worker_reattached", b"worker_reattached"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_payload: _TypeAlias = _typing.Literal["request_accepted", "request_queued", "request_started", "request_progressed", "request_cancel_requested", "request_cancelled", "request_failed", "request_completed", "request_logged", "artifact_created", "artifact_updated", "artifact_completed", "media_initialized", "media_chunk_added", "media_completed", "session_created", "session_updated", "session_closed", "worker_attached", "worker_lost", "loop_prepared", "loop_failed", "batch_executed", "scheduler_decided", "leader_elected"]  # noqa: Y015
+    _WhichOneofReturnType_payload: _TypeAlias = _typing.Literal["request_accepted", "request_queued", "request_started", "request_progressed", "request_cancel_requested", "request_cancelled", "request_failed", "request_completed", "request_logged", "artifact_created", "artifact_updated", "artifact_completed", "media_initialized", "media_chunk_added", "media_completed", "session_created", "session_updated", "session_closed", "worker_attached", "worker_lost", "loop_prepared", "loop_failed", "batch_executed", "scheduler_decided", "leader_elected", "worker_draining", "worker_reattached", "request_snapshotted"]  # noqa: Y015
     _WhichOneofArgType_payload: _TypeAlias = _typing.Literal["payload", b"payload"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_payload) -> _WhichOneofReturnType_payload | None: ...
 
@@ -902,11 +914,14 @@ class WorkerAttached(_message.Message):
     COMPUTE_SLOTS_FIELD_NUMBER: _builtins.int
     IO_SLOTS_FIELD_NUMBER: _builtins.int
     FINGERPRINT_FIELD_NUMBER: _builtins.int
+    ROLE_FIELD_NUMBER: _builtins.int
     worker_id: _builtins.str
     address: _builtins.str
     incarnation: _builtins.str
     compute_slots: _builtins.int
     io_slots: _builtins.int
+    role: _builtins.str
+    """The role that the worker plays; empty is one that runs every loop."""
     @_builtins.property
     def instances(self) -> _containers.RepeatedCompositeFieldContainer[_work_pb2.ModelState]: ...
     @_builtins.property
@@ -924,10 +939,11 @@ class WorkerAttached(_message.Message):
         compute_slots: _builtins.int = ...,
         io_slots: _builtins.int = ...,
         fingerprint: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+        role: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "compute_slots", b"compute_slots", "fingerprint", b"fingerprint", "incarnation", b"incarnation", "instances", b"instances", "io_slots", b"io_slots", "memory_bytes", b"memory_bytes", "worker_id", b"worker_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "compute_slots", b"compute_slots", "fingerprint", b"fingerprint", "incarnation", b"incarnation", "instances", b"instances", "io_slots", b"io_slots", "memory_bytes", b"memory_bytes", "role", b"role", "worker_id", b"worker_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -969,8 +985,11 @@ class LoopPrepared(_message.Message):
     WORKER_ID_FIELD_NUMBER: _builtins.int
     PLAN_FIELD_NUMBER: _builtins.int
     SECONDS_FIELD_NUMBER: _builtins.int
+    REPORT_FIELD_NUMBER: _builtins.int
     worker_id: _builtins.str
     seconds: _builtins.float
+    report: _builtins.int
+    """Rises by one with each report of a worker's incarnation, as in all reports."""
     @_builtins.property
     def plan(self) -> _work_pb2.WorkPlan: ...
     def __init__(
@@ -979,10 +998,11 @@ class LoopPrepared(_message.Message):
         worker_id: _builtins.str = ...,
         plan: _work_pb2.WorkPlan | None = ...,
         seconds: _builtins.float = ...,
+        report: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["plan", b"plan"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["plan", b"plan", "seconds", b"seconds", "worker_id", b"worker_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["plan", b"plan", "report", b"report", "seconds", b"seconds", "worker_id", b"worker_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -997,7 +1017,9 @@ class LoopFailed(_message.Message):
     WORKER_ID_FIELD_NUMBER: _builtins.int
     LOOP_FIELD_NUMBER: _builtins.int
     ERROR_FIELD_NUMBER: _builtins.int
+    REPORT_FIELD_NUMBER: _builtins.int
     worker_id: _builtins.str
+    report: _builtins.int
     @_builtins.property
     def loop(self) -> _work_pb2.LoopRef: ...
     @_builtins.property
@@ -1008,10 +1030,11 @@ class LoopFailed(_message.Message):
         worker_id: _builtins.str = ...,
         loop: _work_pb2.LoopRef | None = ...,
         error: _request_pb2.ErrorDetail | None = ...,
+        report: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["error", b"error", "loop", b"loop"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["error", b"error", "loop", b"loop", "worker_id", b"worker_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["error", b"error", "loop", b"loop", "report", b"report", "worker_id", b"worker_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1019,7 +1042,9 @@ Global___LoopFailed: _TypeAlias = LoopFailed  # noqa: Y015
 
 @_typing.final
 class BatchExecuted(_message.Message):
-    """trace.step: one executed batch, with every unit and cache look-up in it."""
+    """trace.step: one executed batch, with every unit and cache look-up in it. A
+    window of several steps has one result for each unit that ran, in order.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1030,6 +1055,10 @@ class BatchExecuted(_message.Message):
     PREDICTED_SECONDS_FIELD_NUMBER: _builtins.int
     MEASURED_SECONDS_FIELD_NUMBER: _builtins.int
     FORWARDS_FIELD_NUMBER: _builtins.int
+    WAITED_SECONDS_FIELD_NUMBER: _builtins.int
+    PEAK_BYTES_FIELD_NUMBER: _builtins.int
+    YIELDED_FIELD_NUMBER: _builtins.int
+    REPORT_FIELD_NUMBER: _builtins.int
     worker_id: _builtins.str
     batch_id: _builtins.str
     kind: _work_pb2.UnitKind.ValueType
@@ -1037,6 +1066,13 @@ class BatchExecuted(_message.Message):
     measured_seconds: _builtins.float
     forwards: _builtins.int
     """How many forwards of the model the batch took."""
+    waited_seconds: _builtins.float
+    """How long the command waited on the worker."""
+    peak_bytes: _builtins.int
+    """Measured peak of activations; 0 when it was not measured."""
+    yielded: _builtins.bool
+    """It stopped before its window was over because it was told to."""
+    report: _builtins.int
     @_builtins.property
     def results(self) -> _containers.RepeatedCompositeFieldContainer[_work_pb2.StepResult]: ...
     def __init__(
@@ -1049,14 +1085,172 @@ class BatchExecuted(_message.Message):
         predicted_seconds: _builtins.float = ...,
         measured_seconds: _builtins.float = ...,
         forwards: _builtins.int = ...,
+        waited_seconds: _builtins.float = ...,
+        peak_bytes: _builtins.int = ...,
+        yielded: _builtins.bool = ...,
+        report: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch_id", b"batch_id", "forwards", b"forwards", "kind", b"kind", "measured_seconds", b"measured_seconds", "predicted_seconds", b"predicted_seconds", "results", b"results", "worker_id", b"worker_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch_id", b"batch_id", "forwards", b"forwards", "kind", b"kind", "measured_seconds", b"measured_seconds", "peak_bytes", b"peak_bytes", "predicted_seconds", b"predicted_seconds", "report", b"report", "results", b"results", "waited_seconds", b"waited_seconds", "worker_id", b"worker_id", "yielded", b"yielded"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___BatchExecuted: _TypeAlias = BatchExecuted  # noqa: Y015
+
+@_typing.final
+class WorkerDraining(_message.Message):
+    """A worker takes no new request and will exit."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WORKER_ID_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    REPORT_FIELD_NUMBER: _builtins.int
+    worker_id: _builtins.str
+    reason: _builtins.str
+    report: _builtins.int
+    def __init__(
+        self,
+        *,
+        worker_id: _builtins.str = ...,
+        reason: _builtins.str = ...,
+        report: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["reason", b"reason", "report", b"report", "worker_id", b"worker_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WorkerDraining: _TypeAlias = WorkerDraining  # noqa: Y015
+
+@_typing.final
+class ResidentLoop(_message.Message):
+    """A loop that lives on a worker."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LOOP_FIELD_NUMBER: _builtins.int
+    LOOP_ID_FIELD_NUMBER: _builtins.int
+    MODEL_INSTANCE_ID_FIELD_NUMBER: _builtins.int
+    STATE_VERSION_FIELD_NUMBER: _builtins.int
+    loop_id: _builtins.str
+    model_instance_id: _builtins.str
+    state_version: _builtins.int
+    @_builtins.property
+    def loop(self) -> _work_pb2.LoopRef: ...
+    def __init__(
+        self,
+        *,
+        loop: _work_pb2.LoopRef | None = ...,
+        loop_id: _builtins.str = ...,
+        model_instance_id: _builtins.str = ...,
+        state_version: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["loop", b"loop"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["loop", b"loop", "loop_id", b"loop_id", "model_instance_id", b"model_instance_id", "state_version", b"state_version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ResidentLoop: _TypeAlias = ResidentLoop  # noqa: Y015
+
+@_typing.final
+class WorkerReattached(_message.Message):
+    """A worker went on with its loops under a new stream; all that it had reported
+    before came before this.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WORKER_ID_FIELD_NUMBER: _builtins.int
+    INCARNATION_FIELD_NUMBER: _builtins.int
+    LOOPS_FIELD_NUMBER: _builtins.int
+    BATCH_IDS_FIELD_NUMBER: _builtins.int
+    SCOPES_FIELD_NUMBER: _builtins.int
+    REPORT_FIELD_NUMBER: _builtins.int
+    worker_id: _builtins.str
+    incarnation: _builtins.str
+    report: _builtins.int
+    @_builtins.property
+    def loops(self) -> _containers.RepeatedCompositeFieldContainer[Global___ResidentLoop]: ...
+    @_builtins.property
+    def batch_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Batches that it has been given and has not reported."""
+
+    @_builtins.property
+    def scopes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Attempts of which it keeps values, as "request/attempt"."""
+
+    def __init__(
+        self,
+        *,
+        worker_id: _builtins.str = ...,
+        incarnation: _builtins.str = ...,
+        loops: _abc.Iterable[Global___ResidentLoop] | None = ...,
+        batch_ids: _abc.Iterable[_builtins.str] | None = ...,
+        scopes: _abc.Iterable[_builtins.str] | None = ...,
+        report: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch_ids", b"batch_ids", "incarnation", b"incarnation", "loops", b"loops", "report", b"report", "scopes", b"scopes", "worker_id", b"worker_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WorkerReattached: _TypeAlias = WorkerReattached  # noqa: Y015
+
+@_typing.final
+class RequestSnapshotted(_message.Message):
+    """What an attempt had on a worker was saved at a boundary."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WORKER_ID_FIELD_NUMBER: _builtins.int
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    ATTEMPT_FIELD_NUMBER: _builtins.int
+    SNAPSHOTS_FIELD_NUMBER: _builtins.int
+    SECONDS_FIELD_NUMBER: _builtins.int
+    RELEASED_FIELD_NUMBER: _builtins.int
+    ERROR_FIELD_NUMBER: _builtins.int
+    REPORT_FIELD_NUMBER: _builtins.int
+    worker_id: _builtins.str
+    request_id: _builtins.str
+    attempt: _builtins.int
+    seconds: _builtins.float
+    released: _builtins.bool
+    """The worker has freed what it saved."""
+    report: _builtins.int
+    @_builtins.property
+    def snapshots(self) -> _containers.RepeatedCompositeFieldContainer[_work_pb2.LoopSnapshot]:
+        """One for each live loop, and for each ended one whose outputs are kept."""
+
+    @_builtins.property
+    def error(self) -> _request_pb2.ErrorDetail:
+        """Set when nothing was saved; then nothing was freed either."""
+
+    def __init__(
+        self,
+        *,
+        worker_id: _builtins.str = ...,
+        request_id: _builtins.str = ...,
+        attempt: _builtins.int = ...,
+        snapshots: _abc.Iterable[_work_pb2.LoopSnapshot] | None = ...,
+        seconds: _builtins.float = ...,
+        released: _builtins.bool = ...,
+        error: _request_pb2.ErrorDetail | None = ...,
+        report: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_error", b"_error", "error", b"error"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_error", b"_error", "attempt", b"attempt", "error", b"error", "released", b"released", "report", b"report", "request_id", b"request_id", "seconds", b"seconds", "snapshots", b"snapshots", "worker_id", b"worker_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__error: _TypeAlias = _typing.Literal["error"]  # noqa: Y015
+    _WhichOneofArgType__error: _TypeAlias = _typing.Literal["_error", b"_error"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__error) -> _WhichOneofReturnType__error | None: ...
+
+Global___RequestSnapshotted: _TypeAlias = RequestSnapshotted  # noqa: Y015
 
 @_typing.final
 class LeaderElected(_message.Message):
@@ -1099,6 +1293,11 @@ class Decision(_message.Message):
     FAIL_REQUEST_FIELD_NUMBER: _builtins.int
     REPORT_PROGRESS_FIELD_NUMBER: _builtins.int
     RESTART_REQUEST_FIELD_NUMBER: _builtins.int
+    YIELD_BATCH_FIELD_NUMBER: _builtins.int
+    SNAPSHOT_REQUEST_FIELD_NUMBER: _builtins.int
+    PREEMPT_REQUEST_FIELD_NUMBER: _builtins.int
+    CANCEL_LOOP_FIELD_NUMBER: _builtins.int
+    CANCEL_STREAM_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def queue_request(self) -> Global___QueueRequest: ...
     @_builtins.property
@@ -1121,6 +1320,16 @@ class Decision(_message.Message):
     def report_progress(self) -> Global___ReportProgress: ...
     @_builtins.property
     def restart_request(self) -> Global___RestartRequest: ...
+    @_builtins.property
+    def yield_batch(self) -> Global___YieldBatch: ...
+    @_builtins.property
+    def snapshot_request(self) -> Global___SnapshotRequest: ...
+    @_builtins.property
+    def preempt_request(self) -> Global___PreemptRequest: ...
+    @_builtins.property
+    def cancel_loop(self) -> Global___CancelLoop: ...
+    @_builtins.property
+    def cancel_stream(self) -> Global___CancelStream: ...
     def __init__(
         self,
         *,
@@ -1135,12 +1344,17 @@ class Decision(_message.Message):
         fail_request: Global___FailRequest | None = ...,
         report_progress: Global___ReportProgress | None = ...,
         restart_request: Global___RestartRequest | None = ...,
+        yield_batch: Global___YieldBatch | None = ...,
+        snapshot_request: Global___SnapshotRequest | None = ...,
+        preempt_request: Global___PreemptRequest | None = ...,
+        cancel_loop: Global___CancelLoop | None = ...,
+        cancel_stream: Global___CancelStream | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["assign_loop", b"assign_loop", "cancel_request", b"cancel_request", "complete_request", b"complete_request", "decision", b"decision", "defer_loop", b"defer_loop", "dispatch_batch", b"dispatch_batch", "fail_request", b"fail_request", "queue_request", b"queue_request", "release_request", b"release_request", "report_progress", b"report_progress", "restart_request", b"restart_request", "start_request", b"start_request"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["assign_loop", b"assign_loop", "cancel_loop", b"cancel_loop", "cancel_request", b"cancel_request", "cancel_stream", b"cancel_stream", "complete_request", b"complete_request", "decision", b"decision", "defer_loop", b"defer_loop", "dispatch_batch", b"dispatch_batch", "fail_request", b"fail_request", "preempt_request", b"preempt_request", "queue_request", b"queue_request", "release_request", b"release_request", "report_progress", b"report_progress", "restart_request", b"restart_request", "snapshot_request", b"snapshot_request", "start_request", b"start_request", "yield_batch", b"yield_batch"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["assign_loop", b"assign_loop", "cancel_request", b"cancel_request", "complete_request", b"complete_request", "decision", b"decision", "defer_loop", b"defer_loop", "dispatch_batch", b"dispatch_batch", "fail_request", b"fail_request", "queue_request", b"queue_request", "release_request", b"release_request", "report_progress", b"report_progress", "restart_request", b"restart_request", "start_request", b"start_request"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["assign_loop", b"assign_loop", "cancel_loop", b"cancel_loop", "cancel_request", b"cancel_request", "cancel_stream", b"cancel_stream", "complete_request", b"complete_request", "decision", b"decision", "defer_loop", b"defer_loop", "dispatch_batch", b"dispatch_batch", "fail_request", b"fail_request", "preempt_request", b"preempt_request", "queue_request", b"queue_request", "release_request", b"release_request", "report_progress", b"report_progress", "restart_request", b"restart_request", "snapshot_request", b"snapshot_request", "start_request", b"start_request", "yield_batch", b"yield_batch"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_decision: _TypeAlias = _typing.Literal["queue_request", "start_request", "assign_loop", "dispatch_batch", "defer_loop", "release_request", "cancel_request", "complete_request", "fail_request", "report_progress", "restart_request"]  # noqa: Y015
+    _WhichOneofReturnType_decision: _TypeAlias = _typing.Literal["queue_request", "start_request", "assign_loop", "dispatch_batch", "defer_loop", "release_request", "cancel_request", "complete_request", "fail_request", "report_progress", "restart_request", "yield_batch", "snapshot_request", "preempt_request", "cancel_loop", "cancel_stream"]  # noqa: Y015
     _WhichOneofArgType_decision: _TypeAlias = _typing.Literal["decision", b"decision"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_decision) -> _WhichOneofReturnType_decision | None: ...
 
@@ -1207,11 +1421,16 @@ class AssignLoop(_message.Message):
     LOOP_ID_FIELD_NUMBER: _builtins.int
     WORKER_ID_FIELD_NUMBER: _builtins.int
     MODEL_INSTANCE_ID_FIELD_NUMBER: _builtins.int
+    RESTORE_FIELD_NUMBER: _builtins.int
     loop_id: _builtins.str
     worker_id: _builtins.str
     model_instance_id: _builtins.str
     @_builtins.property
     def loop(self) -> _work_pb2.LoopRef: ...
+    @_builtins.property
+    def restore(self) -> _work_pb2.LoopSnapshot:
+        """Go on from here rather than from the loop's beginning."""
+
     def __init__(
         self,
         *,
@@ -1219,12 +1438,15 @@ class AssignLoop(_message.Message):
         loop_id: _builtins.str = ...,
         worker_id: _builtins.str = ...,
         model_instance_id: _builtins.str = ...,
+        restore: _work_pb2.LoopSnapshot | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["loop", b"loop"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_restore", b"_restore", "loop", b"loop", "restore", b"restore"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["loop", b"loop", "loop_id", b"loop_id", "model_instance_id", b"model_instance_id", "worker_id", b"worker_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_restore", b"_restore", "loop", b"loop", "loop_id", b"loop_id", "model_instance_id", b"model_instance_id", "restore", b"restore", "worker_id", b"worker_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__restore: _TypeAlias = _typing.Literal["restore"]  # noqa: Y015
+    _WhichOneofArgType__restore: _TypeAlias = _typing.Literal["_restore", b"_restore"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__restore) -> _WhichOneofReturnType__restore | None: ...
 
 Global___AssignLoop: _TypeAlias = AssignLoop  # noqa: Y015
 
@@ -1534,3 +1756,148 @@ class SchedulerDecided(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___SchedulerDecided: _TypeAlias = SchedulerDecided  # noqa: Y015
+
+@_typing.final
+class YieldBatch(_message.Message):
+    """Stop a window at its next boundary."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BATCH_ID_FIELD_NUMBER: _builtins.int
+    WORKER_ID_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    batch_id: _builtins.str
+    worker_id: _builtins.str
+    reason: _builtins.str
+    def __init__(
+        self,
+        *,
+        batch_id: _builtins.str = ...,
+        worker_id: _builtins.str = ...,
+        reason: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch_id", b"batch_id", "reason", b"reason", "worker_id", b"worker_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___YieldBatch: _TypeAlias = YieldBatch  # noqa: Y015
+
+@_typing.final
+class SnapshotRequest(_message.Message):
+    """Save what an attempt has on a worker; it goes on."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    ATTEMPT_FIELD_NUMBER: _builtins.int
+    WORKER_ID_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    request_id: _builtins.str
+    attempt: _builtins.int
+    worker_id: _builtins.str
+    reason: _builtins.str
+    def __init__(
+        self,
+        *,
+        request_id: _builtins.str = ...,
+        attempt: _builtins.int = ...,
+        worker_id: _builtins.str = ...,
+        reason: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "reason", b"reason", "request_id", b"request_id", "worker_id", b"worker_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SnapshotRequest: _TypeAlias = SnapshotRequest  # noqa: Y015
+
+@_typing.final
+class PreemptRequest(_message.Message):
+    """Save what an attempt has on a worker, free it, and queue the request again."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    ATTEMPT_FIELD_NUMBER: _builtins.int
+    WORKER_ID_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    request_id: _builtins.str
+    attempt: _builtins.int
+    worker_id: _builtins.str
+    reason: _builtins.str
+    def __init__(
+        self,
+        *,
+        request_id: _builtins.str = ...,
+        attempt: _builtins.int = ...,
+        worker_id: _builtins.str = ...,
+        reason: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "reason", b"reason", "request_id", b"request_id", "worker_id", b"worker_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PreemptRequest: _TypeAlias = PreemptRequest  # noqa: Y015
+
+@_typing.final
+class CancelLoop(_message.Message):
+    """End one loop of a request; its other branches go on."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LOOP_FIELD_NUMBER: _builtins.int
+    WORKER_ID_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    worker_id: _builtins.str
+    reason: _builtins.str
+    @_builtins.property
+    def loop(self) -> _work_pb2.LoopRef: ...
+    def __init__(
+        self,
+        *,
+        loop: _work_pb2.LoopRef | None = ...,
+        worker_id: _builtins.str = ...,
+        reason: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["loop", b"loop"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["loop", b"loop", "reason", b"reason", "worker_id", b"worker_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CancelLoop: _TypeAlias = CancelLoop  # noqa: Y015
+
+@_typing.final
+class CancelStream(_message.Message):
+    """Stop the chunks of one output stream; compute for others goes on."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
+    WORKER_ID_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    request_id: _builtins.str
+    name: _builtins.str
+    worker_id: _builtins.str
+    reason: _builtins.str
+    def __init__(
+        self,
+        *,
+        request_id: _builtins.str = ...,
+        name: _builtins.str = ...,
+        worker_id: _builtins.str = ...,
+        reason: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "reason", b"reason", "request_id", b"request_id", "worker_id", b"worker_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CancelStream: _TypeAlias = CancelStream  # noqa: Y015

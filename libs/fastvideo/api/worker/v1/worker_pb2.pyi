@@ -35,6 +35,9 @@ class AttachRequest(_message.Message):
     EXECUTE_BATCH_FIELD_NUMBER: _builtins.int
     RELEASE_LOOPS_FIELD_NUMBER: _builtins.int
     HEARTBEAT_FIELD_NUMBER: _builtins.int
+    YIELD_BATCH_FIELD_NUMBER: _builtins.int
+    SNAPSHOT_LOOPS_FIELD_NUMBER: _builtins.int
+    CANCEL_STREAM_FIELD_NUMBER: _builtins.int
     epoch: _builtins.int
     """The lease's epoch; a worker refuses one that is older than the newest it has seen."""
     @_builtins.property
@@ -47,6 +50,12 @@ class AttachRequest(_message.Message):
     def release_loops(self) -> Global___ReleaseLoops: ...
     @_builtins.property
     def heartbeat(self) -> Global___Heartbeat: ...
+    @_builtins.property
+    def yield_batch(self) -> Global___YieldBatch: ...
+    @_builtins.property
+    def snapshot_loops(self) -> Global___SnapshotLoops: ...
+    @_builtins.property
+    def cancel_stream(self) -> Global___CancelStream: ...
     def __init__(
         self,
         *,
@@ -56,12 +65,15 @@ class AttachRequest(_message.Message):
         execute_batch: Global___ExecuteBatch | None = ...,
         release_loops: Global___ReleaseLoops | None = ...,
         heartbeat: Global___Heartbeat | None = ...,
+        yield_batch: Global___YieldBatch | None = ...,
+        snapshot_loops: Global___SnapshotLoops | None = ...,
+        cancel_stream: Global___CancelStream | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["execute_batch", b"execute_batch", "heartbeat", b"heartbeat", "hello", b"hello", "message", b"message", "prepare_loop", b"prepare_loop", "release_loops", b"release_loops"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["cancel_stream", b"cancel_stream", "execute_batch", b"execute_batch", "heartbeat", b"heartbeat", "hello", b"hello", "message", b"message", "prepare_loop", b"prepare_loop", "release_loops", b"release_loops", "snapshot_loops", b"snapshot_loops", "yield_batch", b"yield_batch"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "execute_batch", b"execute_batch", "heartbeat", b"heartbeat", "hello", b"hello", "message", b"message", "prepare_loop", b"prepare_loop", "release_loops", b"release_loops"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cancel_stream", b"cancel_stream", "epoch", b"epoch", "execute_batch", b"execute_batch", "heartbeat", b"heartbeat", "hello", b"hello", "message", b"message", "prepare_loop", b"prepare_loop", "release_loops", b"release_loops", "snapshot_loops", b"snapshot_loops", "yield_batch", b"yield_batch"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["hello", "prepare_loop", "execute_batch", "release_loops", "heartbeat"]  # noqa: Y015
+    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["hello", "prepare_loop", "execute_batch", "release_loops", "heartbeat", "yield_batch", "snapshot_loops", "cancel_stream"]  # noqa: Y015
     _WhichOneofArgType_message: _TypeAlias = _typing.Literal["message", b"message"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_message) -> _WhichOneofReturnType_message | None: ...
 
@@ -75,18 +87,28 @@ class Hello(_message.Message):
 
     SCHEDULER_ID_FIELD_NUMBER: _builtins.int
     HEARTBEAT_TIMEOUT_SECONDS_FIELD_NUMBER: _builtins.int
+    RESUME_INCARNATION_FIELD_NUMBER: _builtins.int
+    RESUME_AFTER_FIELD_NUMBER: _builtins.int
     scheduler_id: _builtins.str
     heartbeat_timeout_seconds: _builtins.float
     """Seconds of silence after which either side gives the other up."""
+    resume_incarnation: _builtins.str
+    """Go on with the loops of this incarnation; empty begins from nothing. A
+    worker that is another one, or cannot go on, begins from nothing too.
+    """
+    resume_after: _builtins.int
+    """Its last report that is in the log; later ones are sent again."""
     def __init__(
         self,
         *,
         scheduler_id: _builtins.str = ...,
         heartbeat_timeout_seconds: _builtins.float = ...,
+        resume_incarnation: _builtins.str = ...,
+        resume_after: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["heartbeat_timeout_seconds", b"heartbeat_timeout_seconds", "scheduler_id", b"scheduler_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["heartbeat_timeout_seconds", b"heartbeat_timeout_seconds", "resume_after", b"resume_after", "resume_incarnation", b"resume_incarnation", "scheduler_id", b"scheduler_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -124,6 +146,7 @@ class PrepareLoop(_message.Message):
     REQUEST_FIELD_NUMBER: _builtins.int
     INPUTS_FIELD_NUMBER: _builtins.int
     TRACEPARENT_FIELD_NUMBER: _builtins.int
+    RESTORE_FIELD_NUMBER: _builtins.int
     loop_id: _builtins.str
     model_instance_id: _builtins.str
     traceparent: _builtins.str
@@ -136,6 +159,10 @@ class PrepareLoop(_message.Message):
     def inputs(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
         """Value name of the loop's input to "node.output" on this worker."""
 
+    @_builtins.property
+    def restore(self) -> _work_pb2.LoopSnapshot:
+        """Make the loop from this snapshot rather than from its beginning."""
+
     def __init__(
         self,
         *,
@@ -145,18 +172,23 @@ class PrepareLoop(_message.Message):
         request: _request_pb2.RequestSpec | None = ...,
         inputs: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
         traceparent: _builtins.str = ...,
+        restore: _work_pb2.LoopSnapshot | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["loop", b"loop", "request", b"request"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_restore", b"_restore", "loop", b"loop", "request", b"request", "restore", b"restore"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["inputs", b"inputs", "loop", b"loop", "loop_id", b"loop_id", "model_instance_id", b"model_instance_id", "request", b"request", "traceparent", b"traceparent"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_restore", b"_restore", "inputs", b"inputs", "loop", b"loop", "loop_id", b"loop_id", "model_instance_id", b"model_instance_id", "request", b"request", "restore", b"restore", "traceparent", b"traceparent"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__restore: _TypeAlias = _typing.Literal["restore"]  # noqa: Y015
+    _WhichOneofArgType__restore: _TypeAlias = _typing.Literal["_restore", b"_restore"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__restore) -> _WhichOneofReturnType__restore | None: ...
 
 Global___PrepareLoop: _TypeAlias = PrepareLoop  # noqa: Y015
 
 @_typing.final
 class ExecuteBatch(_message.Message):
-    """Run units that are prepared and may share a forward."""
+    """Run units that are prepared and may share a forward, and the steps that
+    follow them in the same loops, up to the window.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -199,21 +231,107 @@ class ReleaseLoops(_message.Message):
 
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     ATTEMPT_FIELD_NUMBER: _builtins.int
+    NODE_IDS_FIELD_NUMBER: _builtins.int
+    FORGET_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
     attempt: _builtins.int
+    forget: _builtins.bool
+    """The same attempt may come again."""
+    @_builtins.property
+    def node_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Only these nodes; none means all."""
+
     def __init__(
         self,
         *,
         request_id: _builtins.str = ...,
         attempt: _builtins.int = ...,
+        node_ids: _abc.Iterable[_builtins.str] | None = ...,
+        forget: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "request_id", b"request_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "forget", b"forget", "node_ids", b"node_ids", "request_id", b"request_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ReleaseLoops: _TypeAlias = ReleaseLoops  # noqa: Y015
+
+@_typing.final
+class YieldBatch(_message.Message):
+    """Stop a window at its next boundary."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BATCH_ID_FIELD_NUMBER: _builtins.int
+    batch_id: _builtins.str
+    def __init__(
+        self,
+        *,
+        batch_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch_id", b"batch_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___YieldBatch: _TypeAlias = YieldBatch  # noqa: Y015
+
+@_typing.final
+class SnapshotLoops(_message.Message):
+    """Save the loops and the kept outputs of an attempt, each at its next boundary."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    ATTEMPT_FIELD_NUMBER: _builtins.int
+    RELEASE_FIELD_NUMBER: _builtins.int
+    request_id: _builtins.str
+    attempt: _builtins.int
+    release: _builtins.bool
+    """Free them afterwards."""
+    def __init__(
+        self,
+        *,
+        request_id: _builtins.str = ...,
+        attempt: _builtins.int = ...,
+        release: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "release", b"release", "request_id", b"request_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SnapshotLoops: _TypeAlias = SnapshotLoops  # noqa: Y015
+
+@_typing.final
+class CancelStream(_message.Message):
+    """Write no more chunks of one output stream."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    ATTEMPT_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
+    request_id: _builtins.str
+    attempt: _builtins.int
+    name: _builtins.str
+    def __init__(
+        self,
+        *,
+        request_id: _builtins.str = ...,
+        attempt: _builtins.int = ...,
+        name: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "name", b"name", "request_id", b"request_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CancelStream: _TypeAlias = CancelStream  # noqa: Y015
 
 @_typing.final
 class Heartbeat(_message.Message):
@@ -222,15 +340,19 @@ class Heartbeat(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     SEQUENCE_FIELD_NUMBER: _builtins.int
+    ACKNOWLEDGED_FIELD_NUMBER: _builtins.int
     sequence: _builtins.int
+    acknowledged: _builtins.int
+    """From a scheduler: the worker's last report that is in the log."""
     def __init__(
         self,
         *,
         sequence: _builtins.int = ...,
+        acknowledged: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["sequence", b"sequence"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["acknowledged", b"acknowledged", "sequence", b"sequence"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -249,6 +371,8 @@ class AttachResponse(_message.Message):
     BATCH_EXECUTED_FIELD_NUMBER: _builtins.int
     HEARTBEAT_FIELD_NUMBER: _builtins.int
     DRAINING_FIELD_NUMBER: _builtins.int
+    REATTACHED_FIELD_NUMBER: _builtins.int
+    REQUEST_SNAPSHOTTED_FIELD_NUMBER: _builtins.int
     epoch: _builtins.int
     @_builtins.property
     def attached(self) -> _events_pb2.WorkerAttached: ...
@@ -262,6 +386,10 @@ class AttachResponse(_message.Message):
     def heartbeat(self) -> Global___Heartbeat: ...
     @_builtins.property
     def draining(self) -> Global___Draining: ...
+    @_builtins.property
+    def reattached(self) -> _events_pb2.WorkerReattached: ...
+    @_builtins.property
+    def request_snapshotted(self) -> _events_pb2.RequestSnapshotted: ...
     def __init__(
         self,
         *,
@@ -272,12 +400,14 @@ class AttachResponse(_message.Message):
         batch_executed: _events_pb2.BatchExecuted | None = ...,
         heartbeat: Global___Heartbeat | None = ...,
         draining: Global___Draining | None = ...,
+        reattached: _events_pb2.WorkerReattached | None = ...,
+        request_snapshotted: _events_pb2.RequestSnapshotted | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["attached", b"attached", "batch_executed", b"batch_executed", "draining", b"draining", "heartbeat", b"heartbeat", "loop_failed", b"loop_failed", "loop_prepared", b"loop_prepared", "message", b"message"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["attached", b"attached", "batch_executed", b"batch_executed", "draining", b"draining", "heartbeat", b"heartbeat", "loop_failed", b"loop_failed", "loop_prepared", b"loop_prepared", "message", b"message", "reattached", b"reattached", "request_snapshotted", b"request_snapshotted"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attached", b"attached", "batch_executed", b"batch_executed", "draining", b"draining", "epoch", b"epoch", "heartbeat", b"heartbeat", "loop_failed", b"loop_failed", "loop_prepared", b"loop_prepared", "message", b"message"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attached", b"attached", "batch_executed", b"batch_executed", "draining", b"draining", "epoch", b"epoch", "heartbeat", b"heartbeat", "loop_failed", b"loop_failed", "loop_prepared", b"loop_prepared", "message", b"message", "reattached", b"reattached", "request_snapshotted", b"request_snapshotted"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["attached", "loop_prepared", "loop_failed", "batch_executed", "heartbeat", "draining"]  # noqa: Y015
+    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["attached", "loop_prepared", "loop_failed", "batch_executed", "heartbeat", "draining", "reattached", "request_snapshotted"]  # noqa: Y015
     _WhichOneofArgType_message: _TypeAlias = _typing.Literal["message", b"message"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_message) -> _WhichOneofReturnType_message | None: ...
 
@@ -290,15 +420,19 @@ class Draining(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     REASON_FIELD_NUMBER: _builtins.int
+    REPORT_FIELD_NUMBER: _builtins.int
     reason: _builtins.str
+    report: _builtins.int
+    """As in all reports."""
     def __init__(
         self,
         *,
         reason: _builtins.str = ...,
+        report: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["reason", b"reason"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["reason", b"reason", "report", b"report"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
