@@ -26,6 +26,7 @@ MODULES = (
     "artifacts.types",
     "deployment.card",
     "events.types",
+    "explain.types",
     "model.caching",
     "model.specs",
     "model.tensors",

@@ -22,6 +22,7 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from fastvideo.api.common.v1 import explain_pb2 as fastvideo_dot_common_dot_v1_dot_explain__pb2
 from fastvideo.api.common.v1 import model_pb2 as fastvideo_dot_common_dot_v1_dot_model__pb2
 from fastvideo.api.common.v1 import program_pb2 as fastvideo_dot_common_dot_v1_dot_program__pb2
 from fastvideo.api.common.v1 import request_pb2 as fastvideo_dot_common_dot_v1_dot_request__pb2
@@ -30,43 +31,47 @@ from fastvideo.api.events.v1 import events_pb2 as fastvideo_dot_events_dot_v1_do
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"fastvideo/gateway/v1/gateway.proto\x12\x14\x66\x61stvideo.gateway.v1\x1a\x1f\x66\x61stvideo/common/v1/model.proto\x1a!fastvideo/common/v1/program.proto\x1a!fastvideo/common/v1/request.proto\x1a\x1e\x66\x61stvideo/common/v1/work.proto\x1a fastvideo/events/v1/events.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x87\x03\n\x14SubmitRequestRequest\x12\x17\n\x0fidempotency_key\x18\x01 \x01(\t\x12.\n\x04kind\x18\x02 \x01(\x0e\x32 .fastvideo.common.v1.RequestKind\x12\x10\n\x08model_id\x18\x03 \x01(\t\x12\x12\n\nprogram_id\x18\x04 \x01(\t\x12.\n\x06inputs\x18\x05 \x03(\x0b\x32\x1e.fastvideo.common.v1.InputPart\x12\x38\n\x08sampling\x18\x06 \x01(\x0b\x32&.fastvideo.common.v1.SamplingOverrides\x12\x30\n\x07outputs\x18\x07 \x01(\x0b\x32\x1f.fastvideo.common.v1.OutputSpec\x12\x12\n\nsession_id\x18\x08 \x01(\t\x12\x10\n\x08priority\x18\t \x01(\x05\x12\x31\n\x08\x64\x65\x61\x64line\x18\n \x01(\x0b\x32\x1a.google.protobuf.TimestampH\x00\x88\x01\x01\x42\x0b\n\t_deadline\"[\n\x15SubmitRequestResponse\x12\x30\n\x05state\x18\x01 \x01(\x0b\x32!.fastvideo.common.v1.RequestState\x12\x10\n\x08repeated\x18\x02 \x01(\x08\"\'\n\x11GetRequestRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\"F\n\x12GetRequestResponse\x12\x30\n\x05state\x18\x01 \x01(\x0b\x32!.fastvideo.common.v1.RequestState\"\x84\x01\n\x13ListRequestsRequest\x12\x11\n\tpage_size\x18\x01 \x01(\r\x12\x12\n\npage_token\x18\x02 \x01(\t\x12\x32\n\x06status\x18\x03 \x01(\x0e\x32\".fastvideo.common.v1.RequestStatus\x12\x12\n\nsession_id\x18\x04 \x01(\t\"b\n\x14ListRequestsResponse\x12\x31\n\x06states\x18\x01 \x03(\x0b\x32!.fastvideo.common.v1.RequestState\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"A\n\x13WatchRequestRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x16\n\x0e\x61\x66ter_sequence\x18\x02 \x01(\x04\"S\n\x14WatchRequestResponse\x12\x10\n\x08sequence\x18\x01 \x01(\x04\x12)\n\x05\x65vent\x18\x02 \x01(\x0b\x32\x1a.fastvideo.events.v1.Event\"W\n\x14\x43\x61ncelRequestRequest\x12/\n\x05scope\x18\x01 \x01(\x0b\x32 .fastvideo.common.v1.CancelScope\x12\x0e\n\x06reason\x18\x02 \x01(\t\"I\n\x15\x43\x61ncelRequestResponse\x12\x30\n\x05state\x18\x01 \x01(\x0b\x32!.fastvideo.common.v1.RequestState\"\x13\n\x11ListModelsRequest\"\x86\x01\n\x0cModelSummary\x12\x10\n\x08model_id\x18\x01 \x01(\t\x12\x0e\n\x06\x66\x61mily\x18\x02 \x01(\t\x12\x13\n\x0b\x64\x65scription\x18\x03 \x01(\t\x12\x14\n\x0c\x63\x61pabilities\x18\x04 \x03(\t\x12\r\n\x05ready\x18\x05 \x01(\x08\x12\x1a\n\x12unavailable_reason\x18\x06 \x01(\t\"H\n\x12ListModelsResponse\x12\x32\n\x06models\x18\x01 \x03(\x0b\x32\".fastvideo.gateway.v1.ModelSummary\"(\n\x14\x44\x65scribeModelRequest\x12\x10\n\x08model_id\x18\x01 \x01(\t\"\xb9\x01\n\x15\x44\x65scribeModelResponse\x12,\n\x04spec\x18\x01 \x01(\x0b\x32\x1e.fastvideo.common.v1.ModelSpec\x12\x13\n\x0b\x63\x61rd_digest\x18\x02 \x01(\t\x12\r\n\x05ready\x18\x03 \x01(\x08\x12\x1a\n\x12unavailable_reason\x18\x04 \x01(\t\x12\x32\n\x08programs\x18\x05 \x03(\x0b\x32 .fastvideo.common.v1.ProgramSpec2\xe0\x05\n\x0eGatewayService\x12h\n\rSubmitRequest\x12*.fastvideo.gateway.v1.SubmitRequestRequest\x1a+.fastvideo.gateway.v1.SubmitRequestResponse\x12_\n\nGetRequest\x12\'.fastvideo.gateway.v1.GetRequestRequest\x1a(.fastvideo.gateway.v1.GetRequestResponse\x12\x65\n\x0cListRequests\x12).fastvideo.gateway.v1.ListRequestsRequest\x1a*.fastvideo.gateway.v1.ListRequestsResponse\x12g\n\x0cWatchRequest\x12).fastvideo.gateway.v1.WatchRequestRequest\x1a*.fastvideo.gateway.v1.WatchRequestResponse0\x01\x12h\n\rCancelRequest\x12*.fastvideo.gateway.v1.CancelRequestRequest\x1a+.fastvideo.gateway.v1.CancelRequestResponse\x12_\n\nListModels\x12\'.fastvideo.gateway.v1.ListModelsRequest\x1a(.fastvideo.gateway.v1.ListModelsResponse\x12h\n\rDescribeModel\x12*.fastvideo.gateway.v1.DescribeModelRequest\x1a+.fastvideo.gateway.v1.DescribeModelResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"fastvideo/gateway/v1/gateway.proto\x12\x14\x66\x61stvideo.gateway.v1\x1a!fastvideo/common/v1/explain.proto\x1a\x1f\x66\x61stvideo/common/v1/model.proto\x1a!fastvideo/common/v1/program.proto\x1a!fastvideo/common/v1/request.proto\x1a\x1e\x66\x61stvideo/common/v1/work.proto\x1a fastvideo/events/v1/events.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xa9\x03\n\x14SubmitRequestRequest\x12\x17\n\x0fidempotency_key\x18\x01 \x01(\t\x12.\n\x04kind\x18\x02 \x01(\x0e\x32 .fastvideo.common.v1.RequestKind\x12\x10\n\x08model_id\x18\x03 \x01(\t\x12\x12\n\nprogram_id\x18\x04 \x01(\t\x12.\n\x06inputs\x18\x05 \x03(\x0b\x32\x1e.fastvideo.common.v1.InputPart\x12\x38\n\x08sampling\x18\x06 \x01(\x0b\x32&.fastvideo.common.v1.SamplingOverrides\x12\x30\n\x07outputs\x18\x07 \x01(\x0b\x32\x1f.fastvideo.common.v1.OutputSpec\x12\x12\n\nsession_id\x18\x08 \x01(\t\x12\x10\n\x08priority\x18\t \x01(\x05\x12\x31\n\x08\x64\x65\x61\x64line\x18\n \x01(\x0b\x32\x1a.google.protobuf.TimestampH\x00\x88\x01\x01\x12 \n\x18required_weights_version\x18\x0b \x01(\tB\x0b\n\t_deadline\"[\n\x15SubmitRequestResponse\x12\x30\n\x05state\x18\x01 \x01(\x0b\x32!.fastvideo.common.v1.RequestState\x12\x10\n\x08repeated\x18\x02 \x01(\x08\"\'\n\x11GetRequestRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\"F\n\x12GetRequestResponse\x12\x30\n\x05state\x18\x01 \x01(\x0b\x32!.fastvideo.common.v1.RequestState\"\x84\x01\n\x13ListRequestsRequest\x12\x11\n\tpage_size\x18\x01 \x01(\r\x12\x12\n\npage_token\x18\x02 \x01(\t\x12\x32\n\x06status\x18\x03 \x01(\x0e\x32\".fastvideo.common.v1.RequestStatus\x12\x12\n\nsession_id\x18\x04 \x01(\t\"b\n\x14ListRequestsResponse\x12\x31\n\x06states\x18\x01 \x03(\x0b\x32!.fastvideo.common.v1.RequestState\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"A\n\x13WatchRequestRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x16\n\x0e\x61\x66ter_sequence\x18\x02 \x01(\x04\"S\n\x14WatchRequestResponse\x12\x10\n\x08sequence\x18\x01 \x01(\x04\x12)\n\x05\x65vent\x18\x02 \x01(\x0b\x32\x1a.fastvideo.events.v1.Event\"W\n\x14\x43\x61ncelRequestRequest\x12/\n\x05scope\x18\x01 \x01(\x0b\x32 .fastvideo.common.v1.CancelScope\x12\x0e\n\x06reason\x18\x02 \x01(\t\"I\n\x15\x43\x61ncelRequestResponse\x12\x30\n\x05state\x18\x01 \x01(\x0b\x32!.fastvideo.common.v1.RequestState\"R\n\x15\x45xplainRequestRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x11\n\tpage_size\x18\x02 \x01(\r\x12\x12\n\npage_token\x18\x03 \x01(\t\"h\n\x16\x45xplainRequestResponse\x12\x35\n\x0b\x65xplanation\x18\x01 \x01(\x0b\x32 .fastvideo.common.v1.Explanation\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"\x13\n\x11ListModelsRequest\"\x86\x01\n\x0cModelSummary\x12\x10\n\x08model_id\x18\x01 \x01(\t\x12\x0e\n\x06\x66\x61mily\x18\x02 \x01(\t\x12\x13\n\x0b\x64\x65scription\x18\x03 \x01(\t\x12\x14\n\x0c\x63\x61pabilities\x18\x04 \x03(\t\x12\r\n\x05ready\x18\x05 \x01(\x08\x12\x1a\n\x12unavailable_reason\x18\x06 \x01(\t\"H\n\x12ListModelsResponse\x12\x32\n\x06models\x18\x01 \x03(\x0b\x32\".fastvideo.gateway.v1.ModelSummary\"(\n\x14\x44\x65scribeModelRequest\x12\x10\n\x08model_id\x18\x01 \x01(\t\"\xb9\x01\n\x15\x44\x65scribeModelResponse\x12,\n\x04spec\x18\x01 \x01(\x0b\x32\x1e.fastvideo.common.v1.ModelSpec\x12\x13\n\x0b\x63\x61rd_digest\x18\x02 \x01(\t\x12\r\n\x05ready\x18\x03 \x01(\x08\x12\x1a\n\x12unavailable_reason\x18\x04 \x01(\t\x12\x32\n\x08programs\x18\x05 \x03(\x0b\x32 .fastvideo.common.v1.ProgramSpec2\xcd\x06\n\x0eGatewayService\x12h\n\rSubmitRequest\x12*.fastvideo.gateway.v1.SubmitRequestRequest\x1a+.fastvideo.gateway.v1.SubmitRequestResponse\x12_\n\nGetRequest\x12\'.fastvideo.gateway.v1.GetRequestRequest\x1a(.fastvideo.gateway.v1.GetRequestResponse\x12\x65\n\x0cListRequests\x12).fastvideo.gateway.v1.ListRequestsRequest\x1a*.fastvideo.gateway.v1.ListRequestsResponse\x12g\n\x0cWatchRequest\x12).fastvideo.gateway.v1.WatchRequestRequest\x1a*.fastvideo.gateway.v1.WatchRequestResponse0\x01\x12h\n\rCancelRequest\x12*.fastvideo.gateway.v1.CancelRequestRequest\x1a+.fastvideo.gateway.v1.CancelRequestResponse\x12k\n\x0e\x45xplainRequest\x12+.fastvideo.gateway.v1.ExplainRequestRequest\x1a,.fastvideo.gateway.v1.ExplainRequestResponse\x12_\n\nListModels\x12\'.fastvideo.gateway.v1.ListModelsRequest\x1a(.fastvideo.gateway.v1.ListModelsResponse\x12h\n\rDescribeModel\x12*.fastvideo.gateway.v1.DescribeModelRequest\x1a+.fastvideo.gateway.v1.DescribeModelResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'fastvideo.gateway.v1.gateway_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_SUBMITREQUESTREQUEST']._serialized_start=263
-  _globals['_SUBMITREQUESTREQUEST']._serialized_end=654
-  _globals['_SUBMITREQUESTRESPONSE']._serialized_start=656
-  _globals['_SUBMITREQUESTRESPONSE']._serialized_end=747
-  _globals['_GETREQUESTREQUEST']._serialized_start=749
-  _globals['_GETREQUESTREQUEST']._serialized_end=788
-  _globals['_GETREQUESTRESPONSE']._serialized_start=790
-  _globals['_GETREQUESTRESPONSE']._serialized_end=860
-  _globals['_LISTREQUESTSREQUEST']._serialized_start=863
-  _globals['_LISTREQUESTSREQUEST']._serialized_end=995
-  _globals['_LISTREQUESTSRESPONSE']._serialized_start=997
-  _globals['_LISTREQUESTSRESPONSE']._serialized_end=1095
-  _globals['_WATCHREQUESTREQUEST']._serialized_start=1097
-  _globals['_WATCHREQUESTREQUEST']._serialized_end=1162
-  _globals['_WATCHREQUESTRESPONSE']._serialized_start=1164
-  _globals['_WATCHREQUESTRESPONSE']._serialized_end=1247
-  _globals['_CANCELREQUESTREQUEST']._serialized_start=1249
-  _globals['_CANCELREQUESTREQUEST']._serialized_end=1336
-  _globals['_CANCELREQUESTRESPONSE']._serialized_start=1338
-  _globals['_CANCELREQUESTRESPONSE']._serialized_end=1411
-  _globals['_LISTMODELSREQUEST']._serialized_start=1413
-  _globals['_LISTMODELSREQUEST']._serialized_end=1432
-  _globals['_MODELSUMMARY']._serialized_start=1435
-  _globals['_MODELSUMMARY']._serialized_end=1569
-  _globals['_LISTMODELSRESPONSE']._serialized_start=1571
-  _globals['_LISTMODELSRESPONSE']._serialized_end=1643
-  _globals['_DESCRIBEMODELREQUEST']._serialized_start=1645
-  _globals['_DESCRIBEMODELREQUEST']._serialized_end=1685
-  _globals['_DESCRIBEMODELRESPONSE']._serialized_start=1688
-  _globals['_DESCRIBEMODELRESPONSE']._serialized_end=1873
-  _globals['_GATEWAYSERVICE']._serialized_start=1876
-  _globals['_GATEWAYSERVICE']._serialized_end=2612
+  _globals['_SUBMITREQUESTREQUEST']._serialized_start=298
+  _globals['_SUBMITREQUESTREQUEST']._serialized_end=723
+  _globals['_SUBMITREQUESTRESPONSE']._serialized_start=725
+  _globals['_SUBMITREQUESTRESPONSE']._serialized_end=816
+  _globals['_GETREQUESTREQUEST']._serialized_start=818
+  _globals['_GETREQUESTREQUEST']._serialized_end=857
+  _globals['_GETREQUESTRESPONSE']._serialized_start=859
+  _globals['_GETREQUESTRESPONSE']._serialized_end=929
+  _globals['_LISTREQUESTSREQUEST']._serialized_start=932
+  _globals['_LISTREQUESTSREQUEST']._serialized_end=1064
+  _globals['_LISTREQUESTSRESPONSE']._serialized_start=1066
+  _globals['_LISTREQUESTSRESPONSE']._serialized_end=1164
+  _globals['_WATCHREQUESTREQUEST']._serialized_start=1166
+  _globals['_WATCHREQUESTREQUEST']._serialized_end=1231
+  _globals['_WATCHREQUESTRESPONSE']._serialized_start=1233
+  _globals['_WATCHREQUESTRESPONSE']._serialized_end=1316
+  _globals['_CANCELREQUESTREQUEST']._serialized_start=1318
+  _globals['_CANCELREQUESTREQUEST']._serialized_end=1405
+  _globals['_CANCELREQUESTRESPONSE']._serialized_start=1407
+  _globals['_CANCELREQUESTRESPONSE']._serialized_end=1480
+  _globals['_EXPLAINREQUESTREQUEST']._serialized_start=1482
+  _globals['_EXPLAINREQUESTREQUEST']._serialized_end=1564
+  _globals['_EXPLAINREQUESTRESPONSE']._serialized_start=1566
+  _globals['_EXPLAINREQUESTRESPONSE']._serialized_end=1670
+  _globals['_LISTMODELSREQUEST']._serialized_start=1672
+  _globals['_LISTMODELSREQUEST']._serialized_end=1691
+  _globals['_MODELSUMMARY']._serialized_start=1694
+  _globals['_MODELSUMMARY']._serialized_end=1828
+  _globals['_LISTMODELSRESPONSE']._serialized_start=1830
+  _globals['_LISTMODELSRESPONSE']._serialized_end=1902
+  _globals['_DESCRIBEMODELREQUEST']._serialized_start=1904
+  _globals['_DESCRIBEMODELREQUEST']._serialized_end=1944
+  _globals['_DESCRIBEMODELRESPONSE']._serialized_start=1947
+  _globals['_DESCRIBEMODELRESPONSE']._serialized_end=2132
+  _globals['_GATEWAYSERVICE']._serialized_start=2135
+  _globals['_GATEWAYSERVICE']._serialized_end=2980
 # @@protoc_insertion_point(module_scope)

@@ -4,6 +4,7 @@ isort:skip_file
 """
 
 from collections import abc as _abc
+from fastvideo.api.common.v1 import explain_pb2 as _explain_pb2
 from fastvideo.api.common.v1 import model_pb2 as _model_pb2
 from fastvideo.api.common.v1 import program_pb2 as _program_pb2
 from fastvideo.api.common.v1 import request_pb2 as _request_pb2
@@ -38,6 +39,7 @@ class SubmitRequestRequest(_message.Message):
     SESSION_ID_FIELD_NUMBER: _builtins.int
     PRIORITY_FIELD_NUMBER: _builtins.int
     DEADLINE_FIELD_NUMBER: _builtins.int
+    REQUIRED_WEIGHTS_VERSION_FIELD_NUMBER: _builtins.int
     idempotency_key: _builtins.str
     """Repeating a submit with the same key answers with the first request."""
     kind: _request_pb2.RequestKind.ValueType
@@ -47,6 +49,8 @@ class SubmitRequestRequest(_message.Message):
     """Empty takes the model's program for the kind."""
     session_id: _builtins.str
     priority: _builtins.int
+    required_weights_version: _builtins.str
+    """The only weights that may serve it, as ModelState.weights_version; empty means any."""
     @_builtins.property
     def inputs(self) -> _containers.RepeatedCompositeFieldContainer[_request_pb2.InputPart]: ...
     @_builtins.property
@@ -68,10 +72,11 @@ class SubmitRequestRequest(_message.Message):
         session_id: _builtins.str = ...,
         priority: _builtins.int = ...,
         deadline: _timestamp_pb2.Timestamp | None = ...,
+        required_weights_version: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_deadline", b"_deadline", "deadline", b"deadline", "outputs", b"outputs", "sampling", b"sampling"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_deadline", b"_deadline", "deadline", b"deadline", "idempotency_key", b"idempotency_key", "inputs", b"inputs", "kind", b"kind", "model_id", b"model_id", "outputs", b"outputs", "priority", b"priority", "program_id", b"program_id", "sampling", b"sampling", "session_id", b"session_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_deadline", b"_deadline", "deadline", b"deadline", "idempotency_key", b"idempotency_key", "inputs", b"inputs", "kind", b"kind", "model_id", b"model_id", "outputs", b"outputs", "priority", b"priority", "program_id", b"program_id", "required_weights_version", b"required_weights_version", "sampling", b"sampling", "session_id", b"session_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__deadline: _TypeAlias = _typing.Literal["deadline"]  # noqa: Y015
     _WhichOneofArgType__deadline: _TypeAlias = _typing.Literal["_deadline", b"_deadline"]  # noqa: Y015
@@ -284,6 +289,56 @@ class CancelRequestResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___CancelRequestResponse: _TypeAlias = CancelRequestResponse  # noqa: Y015
+
+@_typing.final
+class ExplainRequestRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    PAGE_SIZE_FIELD_NUMBER: _builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    request_id: _builtins.str
+    page_size: _builtins.int
+    """Units in the answer, 1 to 2000; 0 takes 500. Everything else is always whole."""
+    page_token: _builtins.str
+    def __init__(
+        self,
+        *,
+        request_id: _builtins.str = ...,
+        page_size: _builtins.int = ...,
+        page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["page_size", b"page_size", "page_token", b"page_token", "request_id", b"request_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ExplainRequestRequest: _TypeAlias = ExplainRequestRequest  # noqa: Y015
+
+@_typing.final
+class ExplainRequestResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    EXPLANATION_FIELD_NUMBER: _builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    next_page_token: _builtins.str
+    """Asks for more units; empty when there are none."""
+    @_builtins.property
+    def explanation(self) -> _explain_pb2.Explanation: ...
+    def __init__(
+        self,
+        *,
+        explanation: _explain_pb2.Explanation | None = ...,
+        next_page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["explanation", b"explanation"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["explanation", b"explanation", "next_page_token", b"next_page_token"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ExplainRequestResponse: _TypeAlias = ExplainRequestResponse  # noqa: Y015
 
 @_typing.final
 class ListModelsRequest(_message.Message):

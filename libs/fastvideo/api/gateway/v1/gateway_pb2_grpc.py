@@ -60,6 +60,11 @@ class GatewayServiceStub:
                 request_serializer=fastvideo_dot_gateway_dot_v1_dot_gateway__pb2.CancelRequestRequest.SerializeToString,
                 response_deserializer=fastvideo_dot_gateway_dot_v1_dot_gateway__pb2.CancelRequestResponse.FromString,
                 _registered_method=True)
+        self.ExplainRequest = channel.unary_unary(
+                '/fastvideo.gateway.v1.GatewayService/ExplainRequest',
+                request_serializer=fastvideo_dot_gateway_dot_v1_dot_gateway__pb2.ExplainRequestRequest.SerializeToString,
+                response_deserializer=fastvideo_dot_gateway_dot_v1_dot_gateway__pb2.ExplainRequestResponse.FromString,
+                _registered_method=True)
         self.ListModels = channel.unary_unary(
                 '/fastvideo.gateway.v1.GatewayService/ListModels',
                 request_serializer=fastvideo_dot_gateway_dot_v1_dot_gateway__pb2.ListModelsRequest.SerializeToString,
@@ -108,6 +113,13 @@ class GatewayServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ExplainRequest(self, request, context):
+        """Why a request took, or takes, so long: read from the log.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ListModels(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -147,6 +159,11 @@ def add_GatewayServiceServicer_to_server(servicer, server):
                     servicer.CancelRequest,
                     request_deserializer=fastvideo_dot_gateway_dot_v1_dot_gateway__pb2.CancelRequestRequest.FromString,
                     response_serializer=fastvideo_dot_gateway_dot_v1_dot_gateway__pb2.CancelRequestResponse.SerializeToString,
+            ),
+            'ExplainRequest': grpc.unary_unary_rpc_method_handler(
+                    servicer.ExplainRequest,
+                    request_deserializer=fastvideo_dot_gateway_dot_v1_dot_gateway__pb2.ExplainRequestRequest.FromString,
+                    response_serializer=fastvideo_dot_gateway_dot_v1_dot_gateway__pb2.ExplainRequestResponse.SerializeToString,
             ),
             'ListModels': grpc.unary_unary_rpc_method_handler(
                     servicer.ListModels,
@@ -295,6 +312,33 @@ class GatewayService:
             '/fastvideo.gateway.v1.GatewayService/CancelRequest',
             fastvideo_dot_gateway_dot_v1_dot_gateway__pb2.CancelRequestRequest.SerializeToString,
             fastvideo_dot_gateway_dot_v1_dot_gateway__pb2.CancelRequestResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ExplainRequest(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/fastvideo.gateway.v1.GatewayService/ExplainRequest',
+            fastvideo_dot_gateway_dot_v1_dot_gateway__pb2.ExplainRequestRequest.SerializeToString,
+            fastvideo_dot_gateway_dot_v1_dot_gateway__pb2.ExplainRequestResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -40,6 +40,8 @@ class GatewayServiceStub:
     WatchRequest: _grpc.UnaryStreamMultiCallable[_gateway_pb2.WatchRequestRequest, _gateway_pb2.WatchRequestResponse]
     """The request's events after a sequence number, ending with the terminal one."""
     CancelRequest: _grpc.UnaryUnaryMultiCallable[_gateway_pb2.CancelRequestRequest, _gateway_pb2.CancelRequestResponse]
+    ExplainRequest: _grpc.UnaryUnaryMultiCallable[_gateway_pb2.ExplainRequestRequest, _gateway_pb2.ExplainRequestResponse]
+    """Why a request took, or takes, so long: read from the log."""
     ListModels: _grpc.UnaryUnaryMultiCallable[_gateway_pb2.ListModelsRequest, _gateway_pb2.ListModelsResponse]
     DescribeModel: _grpc.UnaryUnaryMultiCallable[_gateway_pb2.DescribeModelRequest, _gateway_pb2.DescribeModelResponse]
 
@@ -55,6 +57,8 @@ class GatewayServiceAsyncStub(GatewayServiceStub):
     WatchRequest: _aio.UnaryStreamMultiCallable[_gateway_pb2.WatchRequestRequest, _gateway_pb2.WatchRequestResponse]  # type: ignore[assignment]
     """The request's events after a sequence number, ending with the terminal one."""
     CancelRequest: _aio.UnaryUnaryMultiCallable[_gateway_pb2.CancelRequestRequest, _gateway_pb2.CancelRequestResponse]  # type: ignore[assignment]
+    ExplainRequest: _aio.UnaryUnaryMultiCallable[_gateway_pb2.ExplainRequestRequest, _gateway_pb2.ExplainRequestResponse]  # type: ignore[assignment]
+    """Why a request took, or takes, so long: read from the log."""
     ListModels: _aio.UnaryUnaryMultiCallable[_gateway_pb2.ListModelsRequest, _gateway_pb2.ListModelsResponse]  # type: ignore[assignment]
     DescribeModel: _aio.UnaryUnaryMultiCallable[_gateway_pb2.DescribeModelRequest, _gateway_pb2.DescribeModelResponse]  # type: ignore[assignment]
 
@@ -97,6 +101,14 @@ class GatewayServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _gateway_pb2.CancelRequestRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_gateway_pb2.CancelRequestResponse, _abc.Awaitable[_gateway_pb2.CancelRequestResponse]]: ...
+
+    @_abc_1.abstractmethod
+    def ExplainRequest(
+        self,
+        request: _gateway_pb2.ExplainRequestRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_gateway_pb2.ExplainRequestResponse, _abc.Awaitable[_gateway_pb2.ExplainRequestResponse]]:
+        """Why a request took, or takes, so long: read from the log."""
 
     @_abc_1.abstractmethod
     def ListModels(
