@@ -104,6 +104,14 @@ class CostPrior:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class UnitPhase:
+    """A kind of unit that a loop plans beside its main one, and its price."""
+
+    unit_kind: UnitKind
+    cost: CostPrior
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StepPolicy:
     """How many units a loop has, and which may share a forward."""
 
@@ -137,6 +145,8 @@ class LoopSpec:
     graph_capture_policy: str = ""
     valid_parallel_plans: tuple[str, ...] = ()
     cost: CostPrior
+    # Kinds of units beside unit_kind, such as the prefill of a loop of tokens.
+    phases: tuple[UnitPhase, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

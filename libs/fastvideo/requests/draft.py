@@ -23,3 +23,5 @@ class RequestDraft:
     # Larger goes first.
     priority: int = 0
     deadline: datetime | None = None
+    # The only weights that may serve it; empty means any.
+    required_weights_version: str = ""

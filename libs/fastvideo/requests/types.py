@@ -149,6 +149,8 @@ class RequestSpec:
     deadline: datetime | None = None
     # Names of the fields that took the card's default.
     defaulted: tuple[str, ...] = ()
+    # The only weights that may serve it, as ModelState.weights_version; empty means any.
+    required_weights_version: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -75,6 +75,7 @@ def resolve_request(
         priority=draft.priority,
         deadline=draft.deadline,
         defaulted=defaulted,
+        required_weights_version=draft.required_weights_version,
     )
 
 

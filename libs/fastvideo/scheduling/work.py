@@ -195,6 +195,8 @@ class LoopResult:
     digests: Mapping[str, str] = field(default_factory=dict)
     # Name to figure, such as a score.
     scores: Mapping[str, float] = field(default_factory=dict)
+    # Bytes of each value that stays, by its name; what a move of it is priced by.
+    value_bytes: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -40,7 +40,7 @@ _PARTS: Final[Mapping[str, type[Any]]] = MappingProxyType(
 
 def draft_of(message: gateway_pb2.SubmitRequestRequest) -> RequestDraft:
     """What a submit asks for. Raises InvalidField for what is not a draft at all."""
-    for field in ("model_id", "program_id", "session_id"):
+    for field in ("model_id", "program_id", "session_id", "required_weights_version"):
         check_name(field, getattr(message, field))
     sampling = SamplingOverrides()
     if message.HasField("sampling"):
@@ -59,6 +59,7 @@ def draft_of(message: gateway_pb2.SubmitRequestRequest) -> RequestDraft:
         session_id=message.session_id,
         priority=message.priority,
         deadline=_deadline(message.deadline) if message.HasField("deadline") else None,
+        required_weights_version=message.required_weights_version,
     )
 
 

@@ -293,6 +293,31 @@ class CostPrior(_message.Message):
 Global___CostPrior: _TypeAlias = CostPrior  # noqa: Y015
 
 @_typing.final
+class UnitPhase(_message.Message):
+    """A kind of unit that a loop plans beside its main one, and its price."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    UNIT_KIND_FIELD_NUMBER: _builtins.int
+    COST_FIELD_NUMBER: _builtins.int
+    unit_kind: _work_pb2.UnitKind.ValueType
+    @_builtins.property
+    def cost(self) -> Global___CostPrior: ...
+    def __init__(
+        self,
+        *,
+        unit_kind: _work_pb2.UnitKind.ValueType = ...,
+        cost: Global___CostPrior | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["cost", b"cost"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cost", b"cost", "unit_kind", b"unit_kind"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___UnitPhase: _TypeAlias = UnitPhase  # noqa: Y015
+
+@_typing.final
 class StepPolicy(_message.Message):
     """How many units a loop has, and which may share a forward."""
 
@@ -342,6 +367,7 @@ class LoopSpec(_message.Message):
     GRAPH_CAPTURE_POLICY_FIELD_NUMBER: _builtins.int
     VALID_PARALLEL_PLANS_FIELD_NUMBER: _builtins.int
     COST_FIELD_NUMBER: _builtins.int
+    PHASES_FIELD_NUMBER: _builtins.int
     loop_id: _builtins.str
     kind: _builtins.str
     """Such as "flow_matching_denoise"."""
@@ -368,6 +394,10 @@ class LoopSpec(_message.Message):
     def valid_parallel_plans(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     @_builtins.property
     def cost(self) -> Global___CostPrior: ...
+    @_builtins.property
+    def phases(self) -> _containers.RepeatedCompositeFieldContainer[Global___UnitPhase]:
+        """Kinds of units beside unit_kind, such as the prefill of a loop of tokens."""
+
     def __init__(
         self,
         *,
@@ -386,10 +416,11 @@ class LoopSpec(_message.Message):
         graph_capture_policy: _builtins.str = ...,
         valid_parallel_plans: _abc.Iterable[_builtins.str] | None = ...,
         cost: Global___CostPrior | None = ...,
+        phases: _abc.Iterable[Global___UnitPhase] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_behavior_record_schema", b"_behavior_record_schema", "behavior_record_schema", b"behavior_record_schema", "cost", b"cost", "step_policy", b"step_policy"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_behavior_record_schema", b"_behavior_record_schema", "behavior_record_schema", b"behavior_record_schema", "cache_contracts", b"cache_contracts", "components", b"components", "cost", b"cost", "graph_capture_policy", b"graph_capture_policy", "guidance_policy", b"guidance_policy", "input_schema", b"input_schema", "kind", b"kind", "loop_id", b"loop_id", "output_schema", b"output_schema", "preemption_policy", b"preemption_policy", "state_schema", b"state_schema", "step_policy", b"step_policy", "unit_kind", b"unit_kind", "valid_parallel_plans", b"valid_parallel_plans"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_behavior_record_schema", b"_behavior_record_schema", "behavior_record_schema", b"behavior_record_schema", "cache_contracts", b"cache_contracts", "components", b"components", "cost", b"cost", "graph_capture_policy", b"graph_capture_policy", "guidance_policy", b"guidance_policy", "input_schema", b"input_schema", "kind", b"kind", "loop_id", b"loop_id", "output_schema", b"output_schema", "phases", b"phases", "preemption_policy", b"preemption_policy", "state_schema", b"state_schema", "step_policy", b"step_policy", "unit_kind", b"unit_kind", "valid_parallel_plans", b"valid_parallel_plans"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__behavior_record_schema: _TypeAlias = _typing.Literal["behavior_record_schema"]  # noqa: Y015
     _WhichOneofArgType__behavior_record_schema: _TypeAlias = _typing.Literal["_behavior_record_schema", b"_behavior_record_schema"]  # noqa: Y015

@@ -430,6 +430,7 @@ class RequestSpec(_message.Message):
     PRIORITY_FIELD_NUMBER: _builtins.int
     DEADLINE_FIELD_NUMBER: _builtins.int
     DEFAULTED_FIELD_NUMBER: _builtins.int
+    REQUIRED_WEIGHTS_VERSION_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
     kind: Global___RequestKind.ValueType
     model_id: _builtins.str
@@ -440,6 +441,8 @@ class RequestSpec(_message.Message):
     session_id: _builtins.str
     priority: _builtins.int
     """Larger goes first; 0 is the default."""
+    required_weights_version: _builtins.str
+    """The only weights that may serve it, as ModelState.weights_version; empty means any."""
     @_builtins.property
     def inputs(self) -> _containers.RepeatedCompositeFieldContainer[Global___InputPart]: ...
     @_builtins.property
@@ -468,10 +471,11 @@ class RequestSpec(_message.Message):
         priority: _builtins.int = ...,
         deadline: _timestamp_pb2.Timestamp | None = ...,
         defaulted: _abc.Iterable[_builtins.str] | None = ...,
+        required_weights_version: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_deadline", b"_deadline", "deadline", b"deadline", "outputs", b"outputs", "sampling", b"sampling"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_deadline", b"_deadline", "card_digest", b"card_digest", "deadline", b"deadline", "defaulted", b"defaulted", "inputs", b"inputs", "kind", b"kind", "model_id", b"model_id", "outputs", b"outputs", "priority", b"priority", "program_id", b"program_id", "request_id", b"request_id", "sampling", b"sampling", "session_id", b"session_id", "tenant_id", b"tenant_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_deadline", b"_deadline", "card_digest", b"card_digest", "deadline", b"deadline", "defaulted", b"defaulted", "inputs", b"inputs", "kind", b"kind", "model_id", b"model_id", "outputs", b"outputs", "priority", b"priority", "program_id", b"program_id", "request_id", b"request_id", "required_weights_version", b"required_weights_version", "sampling", b"sampling", "session_id", b"session_id", "tenant_id", b"tenant_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__deadline: _TypeAlias = _typing.Literal["deadline"]  # noqa: Y015
     _WhichOneofArgType__deadline: _TypeAlias = _typing.Literal["_deadline", b"_deadline"]  # noqa: Y015

@@ -674,11 +674,32 @@ class LoopResult(_message.Message):
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
+    @_typing.final
+    class ValueBytesEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.int
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     LOOP_FIELD_NUMBER: _builtins.int
     VALUE_NAMES_FIELD_NUMBER: _builtins.int
     ARTIFACT_IDS_FIELD_NUMBER: _builtins.int
     DIGESTS_FIELD_NUMBER: _builtins.int
     SCORES_FIELD_NUMBER: _builtins.int
+    VALUE_BYTES_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def loop(self) -> Global___LoopRef: ...
     @_builtins.property
@@ -697,6 +718,10 @@ class LoopResult(_message.Message):
     def scores(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]:
         """Name to figure, such as a score."""
 
+    @_builtins.property
+    def value_bytes(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
+        """Bytes of each value that stays, by its name; what a move of it is priced by."""
+
     def __init__(
         self,
         *,
@@ -705,10 +730,11 @@ class LoopResult(_message.Message):
         artifact_ids: _abc.Iterable[_builtins.str] | None = ...,
         digests: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
         scores: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
+        value_bytes: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["loop", b"loop"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["artifact_ids", b"artifact_ids", "digests", b"digests", "loop", b"loop", "scores", b"scores", "value_names", b"value_names"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["artifact_ids", b"artifact_ids", "digests", b"digests", "loop", b"loop", "scores", b"scores", "value_bytes", b"value_bytes", "value_names", b"value_names"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
