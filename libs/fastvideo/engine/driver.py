@@ -36,7 +36,7 @@ from fastvideo.scheduling.inputs import (
     SchedulerInput,
     Tick,
 )
-from fastvideo.scheduling.work import UnitKind
+from fastvideo.scheduling.work import OFF_STEP_PATH
 from fastvideo.telemetry import tracing
 from fastvideo.telemetry.logging import get_logger
 
@@ -199,7 +199,7 @@ class LocalDriver:
         match decision:
             case AssignLoop():
                 events.append(self._prepare(decision))
-            case DispatchBatch(kind=UnitKind.ARTIFACT_WRITE):
+            case DispatchBatch() if decision.kind in OFF_STEP_PATH:
                 self._io.submit(self._execute_beside, decision)
             case DispatchBatch():
                 batches.append(decision)

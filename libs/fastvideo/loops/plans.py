@@ -7,7 +7,7 @@ from fastvideo.errors import ContractViolation
 from fastvideo.loops.contract import StateBase
 from fastvideo.memory.pools import MemoryTag
 from fastvideo.model.specs import LoopSpec
-from fastvideo.scheduling.work import WorkPlan, WorkUnit
+from fastvideo.scheduling.work import OFF_STEP_PATH, UnitKind, WorkPlan, WorkUnit
 
 UNITS_MAX: Final = 64
 """The most units that a loop may offer at once."""
@@ -28,6 +28,11 @@ def check_plan(plan: WorkPlan, state: StateBase, spec: LoopSpec) -> None:
             reason="INCOMPLETE_PLAN",
             subject=spec.loop_id,
         )
+
+
+def unit_kinds(spec: LoopSpec) -> tuple[UnitKind, ...]:
+    """The kinds of units that a loop may plan, its main one first."""
+    return (spec.unit_kind, *(phase.unit_kind for phase in spec.phases))
 
 
 def _plan_problems(plan: WorkPlan, state: StateBase) -> Iterator[str]:
@@ -62,8 +67,9 @@ def _identity_problems(unit: WorkUnit, state: StateBase, spec: LoopSpec) -> Iter
         yield "has no id"
     if unit.loop != state.loop:
         yield "is of another loop"
-    if unit.loop_id != spec.loop_id or unit.kind is not spec.unit_kind:
-        yield f"is {unit.kind.value} of {unit.loop_id!r}, not {spec.unit_kind.value}"
+    kinds = unit_kinds(spec)
+    if unit.loop_id != spec.loop_id or unit.kind not in kinds:
+        yield f"is {unit.kind.value} of {unit.loop_id!r}, not {' or '.join(kinds)}"
     if not 0 <= unit.step_range.start < unit.step_range.stop <= unit.step_range.total:
         yield f"covers no steps: {unit.step_range}"
     for name in ("model_instance_id", "batch_key", "cost_phase", "cost_shape"):
@@ -74,13 +80,24 @@ def _identity_problems(unit: WorkUnit, state: StateBase, spec: LoopSpec) -> Iter
 def _resource_problems(unit: WorkUnit, spec: LoopSpec) -> Iterator[str]:
     if not 1 <= unit.max_batch <= spec.step_policy.max_batch:
         yield f"declares max_batch {unit.max_batch}; the card allows {spec.step_policy.max_batch}"
+    if unit.resources.compute and unit.kind in OFF_STEP_PATH:
+        yield "takes a compute window off the step path"
+    if not (unit.resources.compute or unit.kind in OFF_STEP_PATH):
+        yield "takes no compute window"
     if not (unit.resources.memory_bytes or unit.resources.staging_bytes):
         yield "declares no memory"
     if unknown := sorted(set(unit.resources.memory_bytes) - set(MemoryTag)):
         yield f"declares unknown memory pools {unknown}"
-    if spec.cache_contracts and not unit.cache_plan.reads:
+    if spec.cache_contracts and not (unit.cache_plan.reads or unit.cache_plan.writes):
         yield "declares no cache reads on a loop that has caches"
     if not spec.cache_contracts and (unit.cache_plan.reads or unit.cache_plan.writes):
         yield "uses a cache on a loop that declares none"
-    if spec.graph_capture_policy != "none" and not unit.resources.capture_shape:
+    if _captures(unit, spec) and not unit.resources.capture_shape:
         yield "declares no capture shape"
+
+
+def _captures(unit: WorkUnit, spec: LoopSpec) -> bool:
+    """A loop that captures in units of their own captures in no other."""
+    if UnitKind.GRAPH_CAPTURE in unit_kinds(spec):
+        return unit.kind is UnitKind.GRAPH_CAPTURE
+    return spec.graph_capture_policy != "none"

@@ -3,8 +3,9 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from fastvideo.errors import ContractViolation
 from fastvideo.loops.contract import PlanContext, StateBase
-from fastvideo.model.specs import LoopSpec
+from fastvideo.model.specs import CostPrior, LoopSpec
 from fastvideo.scheduling.work import (
     CachePlan,
     LoopRef,
@@ -12,6 +13,7 @@ from fastvideo.scheduling.work import (
     PlacementHint,
     ResourceRequest,
     StepRange,
+    UnitKind,
     WorkPlan,
     WorkUnit,
 )
@@ -29,17 +31,34 @@ class UnitShape:
     outputs: Sequence[str]
     max_batch: int = 1
     cache_plan: CachePlan = field(default_factory=CachePlan)
+    # Of a loop of several kinds; None is its main one.
+    kind: UnitKind | None = None
+    # How many of the loop's steps the unit covers; a window covers several.
+    steps: int = 1
+    # False for a unit off the step path.
+    compute: bool = True
+    # Blocks of a paged cache; None counts what the unit writes to caches.
+    cache_blocks: int | None = None
+    staging_bytes: int = 0
+    transfer_bytes: int = 0
+    # The graph shape that the unit captures.
+    capture_shape: str = ""
+    # Units after this one that are certain to follow; None is all that are left.
+    unconditional_next: int | None = None
 
 
 def next_unit_plan(
     spec: LoopSpec, state: StateBase, context: PlanContext, index: int, total: int, shape: UnitShape
 ) -> WorkPlan | None:
-    """The plan for unit `index` of `total`, or None when all are done.
+    """The plan for the unit that begins at step `index` of `total`, or None when all are done.
 
-    Every later unit is certain to follow: nothing that these loops compute ends them early.
+    Every later unit is certain to follow, unless the shape says otherwise.
     """
     if index >= total:
         return None
+    kind = shape.kind or spec.unit_kind
+    stop = min(total, index + shape.steps)
+    certain = total - stop if shape.unconditional_next is None else shape.unconditional_next
     unit = WorkUnit(
         unit_id=unit_id(state.loop, index),
         loop=state.loop,
@@ -47,20 +66,30 @@ def next_unit_plan(
         program_id=context.program_id,
         loop_id=spec.loop_id,
         model_instance_id=context.model_instance_id,
-        kind=spec.unit_kind,
-        step_range=StepRange(start=index, stop=index + 1, total=total),
+        kind=kind,
+        step_range=StepRange(start=index, stop=stop, total=total),
         batch_key=shape.batch_key,
         max_batch=shape.max_batch,
-        cost_phase=spec.cost.phase,
+        cost_phase=cost_of(spec, kind).phase,
         cost_shape=shape.cost_shape,
         resources=_resources(shape),
         cache_plan=shape.cache_plan,
         placement_hint=PlacementHint(sticky=True),
         output_sinks=tuple(OutputSink(kind="value", name=name) for name in shape.outputs),
         cancel_boundary=spec.preemption_policy == "every_step",
-        unconditional_next=total - index - 1,
+        unconditional_next=certain,
     )
     return WorkPlan(loop=state.loop, state_version=state.version, units=(unit,))
+
+
+def cost_of(spec: LoopSpec, kind: UnitKind) -> CostPrior:
+    """The price of one of a loop's kinds of units. Raises ContractViolation for another kind."""
+    if kind is spec.unit_kind:
+        return spec.cost
+    for phase in spec.phases:
+        if phase.unit_kind is kind:
+            return phase.cost
+    raise ContractViolation(f"loop {spec.loop_id} has no units of kind {kind}", subject=kind)
 
 
 def unit_id(loop: LoopRef, index: int) -> str:
@@ -70,6 +99,12 @@ def unit_id(loop: LoopRef, index: int) -> str:
 
 def _resources(shape: UnitShape) -> ResourceRequest:
     memory: Mapping[str, int] = {"activations": shape.activation_bytes}
+    blocks = len(shape.cache_plan.writes) if shape.cache_blocks is None else shape.cache_blocks
     return ResourceRequest(
-        compute=True, memory_bytes=memory, cache_blocks=len(shape.cache_plan.writes)
+        compute=shape.compute,
+        memory_bytes=memory if shape.activation_bytes else {},
+        cache_blocks=blocks,
+        transfer_bytes=shape.transfer_bytes,
+        staging_bytes=shape.staging_bytes,
+        capture_shape=shape.capture_shape,
     )

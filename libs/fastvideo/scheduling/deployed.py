@@ -29,4 +29,5 @@ class DeployedModels:
             loops = self._catalog.get(model_id).card.loops.values()
         except FastVideoError:
             return None
-        return next((loop.cost for loop in loops if loop.cost.phase == phase), None)
+        priors = (cost for loop in loops for cost in (loop.cost, *(p.cost for p in loop.phases)))
+        return next((cost for cost in priors if cost.phase == phase), None)

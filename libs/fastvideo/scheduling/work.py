@@ -7,6 +7,7 @@ between the two.
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Final
 
 from fastvideo.model.caching import CacheLookup
 from fastvideo.requests.types import ErrorDetail
@@ -31,6 +32,18 @@ class UnitKind(StrEnum):
     ARTIFACT_WRITE = "artifact_write"
     GRAPH_CAPTURE = "graph_capture"
     CHUNK_STEP = "chunk_step"
+
+
+OFF_STEP_PATH: Final = frozenset(
+    {
+        UnitKind.ARTIFACT_WRITE,
+        UnitKind.CACHE_LOAD,
+        UnitKind.CACHE_SAVE,
+        UnitKind.TRANSFER_SEND,
+        UnitKind.TRANSFER_RECV,
+    }
+)
+"""Kinds that wait for a store or a wire: they run beside compute and take no window of it."""
 
 
 class CancelScopeKind(StrEnum):

@@ -10,7 +10,7 @@ from fastvideo.errors import FastVideoError, Unavailable
 from fastvideo.requests.failures import error_detail
 from fastvideo.scheduling.commands import ExecuteBatch, PrepareLoop, ReleaseLoops
 from fastvideo.scheduling.events import BatchExecuted, LoopFailed, LoopPrepared
-from fastvideo.scheduling.work import LoopRef, UnitKind
+from fastvideo.scheduling.work import OFF_STEP_PATH, LoopRef
 from fastvideo.telemetry import tracing
 from fastvideo_worker.lanes import Lane
 
@@ -20,7 +20,7 @@ _START_OVER_S_MAX: Final = 20.0
 
 
 class Commands:
-    """Prepares and executes on the right thread: compute on one, artifact writes beside it.
+    """Prepares and executes on the right thread: compute on one, what is off the step path beside it.
 
     Used from the event loop's thread.
     """
@@ -90,7 +90,7 @@ class Commands:
                 tracing.set_attributes(span, _result_attributes(executed))
                 return executed
 
-        lane = self._io if command.kind is UnitKind.ARTIFACT_WRITE else self._compute
+        lane = self._io if command.kind in OFF_STEP_PATH else self._compute
         return await lane.run(call)
 
     def refused(self, command: ExecuteBatch, error: Exception) -> BatchExecuted:
