@@ -1,0 +1,25 @@
+"""How a request begins to end, and what of it still runs to the next boundary."""
+
+from fastvideo.scheduling.state import Ending, LiveRequest, SchedulerState
+from fastvideo.scheduling.work import WorkUnit
+
+
+def end_request(state: SchedulerState, request: LiveRequest, ending: Ending) -> None:
+    """Begin to end a request: the first reason counts, and its units wait no longer."""
+    state.touched_requests[request.request_id] = None
+    if request.ending is not None:
+        return
+    request.ending = ending
+    worker = state.workers.get(request.worker_id)
+    if worker is None:
+        return
+    for run in request.loops.values():
+        for unit in run.waiting.values():
+            if is_held(request, unit):
+                worker.queue(unit).remove(unit.unit_id)
+
+
+def is_held(request: LiveRequest, unit: WorkUnit) -> bool:
+    """Whether an ending request stops before the unit."""
+    ending = request.ending
+    return ending is not None and (ending.error is not None or unit.cancel_boundary)
