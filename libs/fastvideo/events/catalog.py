@@ -50,6 +50,7 @@ NAMES: Mapping[str, str] = MappingProxyType(
         "WorkerDraining": "worker.draining",
         "WorkerReattached": "worker.reattached",
         "RequestSnapshotted": "trace.snapshot",
+        "WorkerDetached": "worker.detached",
     }
 )
 

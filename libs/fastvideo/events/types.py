@@ -35,6 +35,7 @@ from fastvideo.scheduling.events import (
     RequestSnapshotted,
     SchedulerDecided,
     WorkerAttached,
+    WorkerDetached,
     WorkerDraining,
     WorkerLost,
     WorkerReattached,
@@ -95,6 +96,7 @@ EventPayload = (
     | WorkerDraining
     | WorkerReattached
     | RequestSnapshotted
+    | WorkerDetached
 )
 """What an event says, by type."""
 

@@ -33,6 +33,19 @@ class WorkerAttached:
     fingerprint: Mapping[str, str] = field(default_factory=dict)
     # The role that the worker plays; empty is one that runs every loop.
     role: str = ""
+    # It can save loops and go on with saved ones.
+    snapshots: bool = False
+    # Commands to prepare or run that it takes before it has answered others; 0 says nothing.
+    credits: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerDetached:
+    """A worker's stream broke; it may come back with its loops."""
+
+    worker_id: str = ""
+    incarnation: str = ""
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,6 +161,8 @@ class LeaderElected:
 
     scheduler_id: str = ""
     epoch: int = 0
+    # It began from live requests alone; what the stream said before is not part of its state.
+    anew: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

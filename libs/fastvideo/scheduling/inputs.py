@@ -10,10 +10,12 @@ from datetime import datetime
 from fastvideo.requests.types import RequestSpec
 from fastvideo.scheduling.events import (
     BatchExecuted,
+    LeaderElected,
     LoopFailed,
     LoopPrepared,
     RequestSnapshotted,
     WorkerAttached,
+    WorkerDetached,
     WorkerDraining,
     WorkerLost,
     WorkerReattached,
@@ -53,6 +55,7 @@ SchedulerInput = (
     RequestSubmitted
     | CancelRequested
     | WorkerAttached
+    | WorkerDetached
     | WorkerDraining
     | WorkerLost
     | WorkerReattached
@@ -60,6 +63,7 @@ SchedulerInput = (
     | LoopFailed
     | BatchExecuted
     | RequestSnapshotted
+    | LeaderElected
     | Tick
 )
 """One thing that the scheduler learns."""

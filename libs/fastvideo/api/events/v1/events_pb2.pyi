@@ -156,6 +156,7 @@ class Event(_message.Message):
     WORKER_DRAINING_FIELD_NUMBER: _builtins.int
     WORKER_REATTACHED_FIELD_NUMBER: _builtins.int
     REQUEST_SNAPSHOTTED_FIELD_NUMBER: _builtins.int
+    WORKER_DETACHED_FIELD_NUMBER: _builtins.int
     event_id: _builtins.str
     partition: _builtins.int
     offset: _builtins.int
@@ -229,6 +230,8 @@ class Event(_message.Message):
     def worker_reattached(self) -> Global___WorkerReattached: ...
     @_builtins.property
     def request_snapshotted(self) -> Global___RequestSnapshotted: ...
+    @_builtins.property
+    def worker_detached(self) -> Global___WorkerDetached: ...
     def __init__(
         self,
         *,
@@ -271,12 +274,13 @@ class Event(_message.Message):
         worker_draining: Global___WorkerDraining | None = ...,
         worker_reattached: Global___WorkerReattached | None = ...,
         request_snapshotted: Global___RequestSnapshotted | None = ...,
+        worker_detached: Global___WorkerDetached | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["artifact_completed", b"artifact_completed", "artifact_created", b"artifact_created", "artifact_updated", b"artifact_updated", "batch_executed", b"batch_executed", "leader_elected", b"leader_elected", "loop_failed", b"loop_failed", "loop_prepared", b"loop_prepared", "media_chunk_added", b"media_chunk_added", "media_completed", b"media_completed", "media_initialized", b"media_initialized", "metadata", b"metadata", "payload", b"payload", "recorded_at", b"recorded_at", "request_accepted", b"request_accepted", "request_cancel_requested", b"request_cancel_requested", "request_cancelled", b"request_cancelled", "request_completed", b"request_completed", "request_failed", b"request_failed", "request_logged", b"request_logged", "request_progressed", b"request_progressed", "request_queued", b"request_queued", "request_snapshotted", b"request_snapshotted", "request_started", b"request_started", "scheduler_decided", b"scheduler_decided", "session_closed", b"session_closed", "session_created", b"session_created", "session_updated", b"session_updated", "worker_attached", b"worker_attached", "worker_draining", b"worker_draining", "worker_lost", b"worker_lost", "worker_reattached", b"worker_reattached"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["artifact_completed", b"artifact_completed", "artifact_created", b"artifact_created", "artifact_updated", b"artifact_updated", "batch_executed", b"batch_executed", "leader_elected", b"leader_elected", "loop_failed", b"loop_failed", "loop_prepared", b"loop_prepared", "media_chunk_added", b"media_chunk_added", "media_completed", b"media_completed", "media_initialized", b"media_initialized", "metadata", b"metadata", "payload", b"payload", "recorded_at", b"recorded_at", "request_accepted", b"request_accepted", "request_cancel_requested", b"request_cancel_requested", "request_cancelled", b"request_cancelled", "request_completed", b"request_completed", "request_failed", b"request_failed", "request_logged", b"request_logged", "request_progressed", b"request_progressed", "request_queued", b"request_queued", "request_snapshotted", b"request_snapshotted", "request_started", b"request_started", "scheduler_decided", b"scheduler_decided", "session_closed", b"session_closed", "session_created", b"session_created", "session_updated", b"session_updated", "worker_attached", b"worker_attached", "worker_detached", b"worker_detached", "worker_draining", b"worker_draining", "worker_lost", b"worker_lost", "worker_reattached", b"worker_reattached"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["artifact_completed", b"artifact_completed", "artifact_created", b"artifact_created", "artifact_updated", b"artifact_updated", "batch_executed", b"batch_executed", "event_id", b"event_id", "leader_elected", b"leader_elected", "log_epoch", b"log_epoch", "loop_failed", b"loop_failed", "loop_prepared", b"loop_prepared", "media_chunk_added", b"media_chunk_added", "media_completed", b"media_completed", "media_initialized", b"media_initialized", "metadata", b"metadata", "name", b"name", "offset", b"offset", "partition", b"partition", "payload", b"payload", "recorded_at", b"recorded_at", "request_accepted", b"request_accepted", "request_cancel_requested", b"request_cancel_requested", "request_cancelled", b"request_cancelled", "request_completed", b"request_completed", "request_failed", b"request_failed", "request_logged", b"request_logged", "request_progressed", b"request_progressed", "request_queued", b"request_queued", "request_snapshotted", b"request_snapshotted", "request_started", b"request_started", "scheduler_decided", b"scheduler_decided", "schema_version", b"schema_version", "session_closed", b"session_closed", "session_created", b"session_created", "session_updated", b"session_updated", "stream_id", b"stream_id", "stream_version", b"stream_version", "type", b"type", "worker_attached", b"worker_attached", "worker_draining", b"worker_draining", "worker_lost", b"worker_lost", "worker_reattached", b"worker_reattached"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["artifact_completed", b"artifact_completed", "artifact_created", b"artifact_created", "artifact_updated", b"artifact_updated", "batch_executed", b"batch_executed", "event_id", b"event_id", "leader_elected", b"leader_elected", "log_epoch", b"log_epoch", "loop_failed", b"loop_failed", "loop_prepared", b"loop_prepared", "media_chunk_added", b"media_chunk_added", "media_completed", b"media_completed", "media_initialized", b"media_initialized", "metadata", b"metadata", "name", b"name", "offset", b"offset", "partition", b"partition", "payload", b"payload", "recorded_at", b"recorded_at", "request_accepted", b"request_accepted", "request_cancel_requested", b"request_cancel_requested", "request_cancelled", b"request_cancelled", "request_completed", b"request_completed", "request_failed", b"request_failed", "request_logged", b"request_logged", "request_progressed", b"request_progressed", "request_queued", b"request_queued", "request_snapshotted", b"request_snapshotted", "request_started", b"request_started", "scheduler_decided", b"scheduler_decided", "schema_version", b"schema_version", "session_closed", b"session_closed", "session_created", b"session_created", "session_updated", b"session_updated", "stream_id", b"stream_id", "stream_version", b"stream_version", "type", b"type", "worker_attached", b"worker_attached", "worker_detached", b"worker_detached", "worker_draining", b"worker_draining", "worker_lost", b"worker_lost", "worker_reattached", b"worker_reattached"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_payload: _TypeAlias = _typing.Literal["request_accepted", "request_queued", "request_started", "request_progressed", "request_cancel_requested", "request_cancelled", "request_failed", "request_completed", "request_logged", "artifact_created", "artifact_updated", "artifact_completed", "media_initialized", "media_chunk_added", "media_completed", "session_created", "session_updated", "session_closed", "worker_attached", "worker_lost", "loop_prepared", "loop_failed", "batch_executed", "scheduler_decided", "leader_elected", "worker_draining", "worker_reattached", "request_snapshotted"]  # noqa: Y015
+    _WhichOneofReturnType_payload: _TypeAlias = _typing.Literal["request_accepted", "request_queued", "request_started", "request_progressed", "request_cancel_requested", "request_cancelled", "request_failed", "request_completed", "request_logged", "artifact_created", "artifact_updated", "artifact_completed", "media_initialized", "media_chunk_added", "media_completed", "session_created", "session_updated", "session_closed", "worker_attached", "worker_lost", "loop_prepared", "loop_failed", "batch_executed", "scheduler_decided", "leader_elected", "worker_draining", "worker_reattached", "request_snapshotted", "worker_detached"]  # noqa: Y015
     _WhichOneofArgType_payload: _TypeAlias = _typing.Literal["payload", b"payload"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_payload) -> _WhichOneofReturnType_payload | None: ...
 
@@ -915,6 +919,8 @@ class WorkerAttached(_message.Message):
     IO_SLOTS_FIELD_NUMBER: _builtins.int
     FINGERPRINT_FIELD_NUMBER: _builtins.int
     ROLE_FIELD_NUMBER: _builtins.int
+    SNAPSHOTS_FIELD_NUMBER: _builtins.int
+    CREDITS_FIELD_NUMBER: _builtins.int
     worker_id: _builtins.str
     address: _builtins.str
     incarnation: _builtins.str
@@ -922,6 +928,12 @@ class WorkerAttached(_message.Message):
     io_slots: _builtins.int
     role: _builtins.str
     """The role that the worker plays; empty is one that runs every loop."""
+    snapshots: _builtins.bool
+    """It can save loops and go on with saved ones."""
+    credits: _builtins.int
+    """Commands to prepare or run that it takes before it has answered others; 0
+    says nothing.
+    """
     @_builtins.property
     def instances(self) -> _containers.RepeatedCompositeFieldContainer[_work_pb2.ModelState]: ...
     @_builtins.property
@@ -940,14 +952,45 @@ class WorkerAttached(_message.Message):
         io_slots: _builtins.int = ...,
         fingerprint: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
         role: _builtins.str = ...,
+        snapshots: _builtins.bool = ...,
+        credits: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "compute_slots", b"compute_slots", "fingerprint", b"fingerprint", "incarnation", b"incarnation", "instances", b"instances", "io_slots", b"io_slots", "memory_bytes", b"memory_bytes", "role", b"role", "worker_id", b"worker_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "compute_slots", b"compute_slots", "credits", b"credits", "fingerprint", b"fingerprint", "incarnation", b"incarnation", "instances", b"instances", "io_slots", b"io_slots", "memory_bytes", b"memory_bytes", "role", b"role", "snapshots", b"snapshots", "worker_id", b"worker_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___WorkerAttached: _TypeAlias = WorkerAttached  # noqa: Y015
+
+@_typing.final
+class WorkerDetached(_message.Message):
+    """A worker's stream broke. It may still run its loops and come back with them;
+    nothing is given to it until then.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WORKER_ID_FIELD_NUMBER: _builtins.int
+    INCARNATION_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    worker_id: _builtins.str
+    incarnation: _builtins.str
+    reason: _builtins.str
+    def __init__(
+        self,
+        *,
+        worker_id: _builtins.str = ...,
+        incarnation: _builtins.str = ...,
+        reason: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["incarnation", b"incarnation", "reason", b"reason", "worker_id", b"worker_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WorkerDetached: _TypeAlias = WorkerDetached  # noqa: Y015
 
 @_typing.final
 class WorkerLost(_message.Message):
@@ -1260,17 +1303,23 @@ class LeaderElected(_message.Message):
 
     SCHEDULER_ID_FIELD_NUMBER: _builtins.int
     EPOCH_FIELD_NUMBER: _builtins.int
+    ANEW_FIELD_NUMBER: _builtins.int
     scheduler_id: _builtins.str
     epoch: _builtins.int
+    anew: _builtins.bool
+    """It began from live requests alone: what the stream said before is not part
+    of its state.
+    """
     def __init__(
         self,
         *,
         scheduler_id: _builtins.str = ...,
         epoch: _builtins.int = ...,
+        anew: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "scheduler_id", b"scheduler_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["anew", b"anew", "epoch", b"epoch", "scheduler_id", b"scheduler_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

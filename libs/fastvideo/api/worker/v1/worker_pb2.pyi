@@ -343,7 +343,9 @@ class Heartbeat(_message.Message):
     ACKNOWLEDGED_FIELD_NUMBER: _builtins.int
     sequence: _builtins.int
     acknowledged: _builtins.int
-    """From a scheduler: the worker's last report that is in the log."""
+    """From a scheduler: the worker's last report that is in the log. From a
+    worker: how many of this stream's commands it has taken.
+    """
     def __init__(
         self,
         *,
