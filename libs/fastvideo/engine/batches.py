@@ -9,8 +9,6 @@ from fastvideo.scheduling.work import WorkUnit
 
 def check_command(command: ExecuteBatch, units_max: int) -> None:
     """Raise a typed error unless the command is one that a worker can carry out."""
-    if command.window > 1:
-        raise InvalidField("window", command.window, "0 or 1: one step a batch")
     if not command.unit_ids:
         raise InvalidField("unit_ids", [], "one unit or more")
     if len(command.unit_ids) > units_max:
@@ -32,11 +30,7 @@ def check_batch(command: ExecuteBatch, units: Sequence[WorkUnit]) -> None:
                 f"{unit.unit_id} is of kind {unit.kind}, the batch is {command.kind}",
                 subject=command.batch_id,
             )
-        if (unit.batch_key, unit.model_instance_id, unit.loop_id) != (
-            first.batch_key,
-            first.model_instance_id,
-            first.loop_id,
-        ):
+        if not may_share(first, unit):
             raise ContractViolation(
                 f"{unit.unit_id} and {first.unit_id} may not share a batch",
                 reason="BATCH_KEYS_DIFFER",
@@ -47,3 +41,13 @@ def check_batch(command: ExecuteBatch, units: Sequence[WorkUnit]) -> None:
                 f"{unit.unit_id} shares a batch of at most {unit.max_batch}, not {len(units)}",
                 subject=command.batch_id,
             )
+
+
+def may_share(first: WorkUnit, other: WorkUnit) -> bool:
+    """Whether two units may be in one forward, as far as they say themselves."""
+    return (first.kind, first.batch_key, first.model_instance_id, first.loop_id) == (
+        other.kind,
+        other.batch_key,
+        other.model_instance_id,
+        other.loop_id,
+    )

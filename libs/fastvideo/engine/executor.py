@@ -1,9 +1,7 @@
-"""Prepares loops and runs batches of their units, one step at a time."""
+"""Prepares loops and runs batches of their units, step by step."""
 
-import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
 
 import torch
 
@@ -11,10 +9,12 @@ from fastvideo.cache.features import TextFeatureCache
 from fastvideo.clock import Clock
 from fastvideo.engine.batches import check_batch, check_command
 from fastvideo.engine.failures import failure_detail
-from fastvideo.engine.footprint import resident_bytes, storages
-from fastvideo.engine.live import Claim, LiveLoop, LoopTable
+from fastvideo.engine.footprint import storages
+from fastvideo.engine.live import LiveLoop, LoopTable
 from fastvideo.engine.residents import Residents
+from fastvideo.engine.stepping import Stepper, log_failure
 from fastvideo.engine.values import ValueStore
+from fastvideo.engine.window import Windows
 from fastvideo.errors import (
     Cancelled,
     ContractViolation,
@@ -22,26 +22,18 @@ from fastvideo.errors import (
     InvalidField,
     Unavailable,
 )
-from fastvideo.loops.contract import (
-    LoopOutput,
-    PlanContext,
-    StepContext,
-)
+from fastvideo.loops.contract import PlanContext
 from fastvideo.loops.plans import check_plan
-from fastvideo.memory.pools import MemoryPools, MemoryTag
+from fastvideo.memory.pools import MemoryPools
 from fastvideo.scheduling.commands import ExecuteBatch, PrepareLoop, ReleaseLoops
 from fastvideo.scheduling.events import BatchExecuted, LoopFailed, LoopPrepared
 from fastvideo.scheduling.work import (
     CancelScope,
     CancelScopeKind,
     LoopRef,
-    LoopResult,
     StepResult,
     WorkPlan,
 )
-from fastvideo.telemetry.logging import get_logger
-
-_LOG: Final = get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +42,8 @@ class ExecutorLimits:
 
     loops: int = 256
     units_per_batch: int = 64
+    # A longer window is cut; the scheduler grants the rest anew.
+    steps_per_batch: int = 64
     values_per_request: int = 64
 
 
@@ -78,6 +72,15 @@ class Executor:
         self._limits = limits or ExecutorLimits()
         self.values = ValueStore(pools, self._limits.values_per_request)
         self._loops = LoopTable(self._limits.loops, self._on_freed)
+        self._stepper = Stepper(
+            pools=pools,
+            residents=residents,
+            features=features,
+            values=self.values,
+            loops=self._loops,
+            clock=clock,
+        )
+        self._windows = Windows(self._stepper, self._loops, self._limits.steps_per_batch)
 
     @property
     def loops(self) -> int:
@@ -96,7 +99,7 @@ class Executor:
             with torch.no_grad():
                 plan = self._prepare(command)
         except Exception as error:  # noqa: BLE001 - whatever a model raises is this loop's alone
-            self._log_failure(error, command.loop)
+            log_failure(error, command.loop)
             return LoopFailed(
                 worker_id=self._worker_id, loop=command.loop, error=failure_detail(error)
             )
@@ -104,7 +107,7 @@ class Executor:
         return LoopPrepared(worker_id=self._worker_id, plan=plan, seconds=seconds)
 
     def execute(self, command: ExecuteBatch) -> BatchExecuted:
-        """Run the units in one forward and move each one's loop on.
+        """Run the units in one forward, then the steps that follow them, up to the window.
 
         A unit that fails carries its error in its own result and harms no other. Raises
         ContractViolation for units that may not share a batch, InvalidField and
@@ -113,27 +116,28 @@ class Executor:
         started = self._clock.monotonic_s()
         check_command(command, self._limits.units_per_batch)
         claims = self._loops.claim(command.unit_ids)
-        ended: list[LiveLoop] = []
-        context = StepContext()
         try:
             units = [claim.unit for claim in claims if claim.unit is not None]
             if units:
                 check_batch(command, units)
-            with torch.no_grad():
-                results = self._run(claims, context, ended)
-        finally:
-            self._loops.finish((claim.loop for claim in claims if claim.loop is not None), ended)
-            for claim in claims:
-                self._pools.release(_unit_owner(claim.unit_id))
+        except ContractViolation:
+            self._loops.finish(claim.loop for claim in claims if claim.loop is not None)
+            raise
+        run = self._windows.run(command, claims)
         return BatchExecuted(
             worker_id=self._worker_id,
             batch_id=command.batch_id,
             kind=command.kind,
-            results=tuple(results),
+            results=run.results,
             predicted_seconds=command.predicted_seconds,
             measured_seconds=self._clock.monotonic_s() - started,
-            forwards=context.forwards,
+            forwards=run.forwards,
+            yielded=run.yielded,
         )
+
+    def yield_batch(self, batch_id: str) -> None:
+        """End a batch's window at its next boundary; its loops live on."""
+        self._windows.yield_batch(batch_id)
 
     def refused(self, command: ExecuteBatch, error: Exception) -> BatchExecuted:
         """The answer to a batch that could not be run at all: its error at every unit."""
@@ -237,7 +241,7 @@ class Executor:
             plan_context=context,
             given=storages(inputs),
         )
-        self._count_state(loop, state)
+        self._stepper.count_state(loop, state)
         try:
             self._loops.add(loop, plan)
         except FastVideoError:
@@ -245,134 +249,9 @@ class Executor:
             raise
         return plan
 
-    def _run(
-        self, claims: Sequence[Claim], context: StepContext, ended: list[LiveLoop]
-    ) -> list[StepResult]:
-        """One result a claim, in order."""
-        outputs: dict[str, Any] = {}
-        runnable = []
-        for claim in claims:
-            try:
-                runnable.append(self._admit(claim))
-            except FastVideoError as error:
-                outputs[claim.unit_id] = error
-        if runnable:
-            context.cache = self.features.open(context)
-            outputs |= self._run_step(runnable, context)
-            self.count_caches()
-        last = {claim.ref: claim.unit_id for claim in claims}
-        results = []
-        for claim in claims:
-            try:
-                result = self._advance(
-                    claim, outputs[claim.unit_id], claim.unit_id == last[claim.ref], context, ended
-                )
-            except Exception as error:  # noqa: BLE001 - one unit's failure stays its own
-                self._log_failure(error, claim.ref, claim.unit_id)
-                result = self._failed(claim, error)
-                if claim.loop is not None:
-                    ended.append(claim.loop)
-            results.append(result)
-        return results
-
-    def _admit(self, claim: Claim) -> Claim:
-        """Take the memory that the unit declares. Raises what forbids it to run."""
-        if claim.error is not None:
-            raise claim.error
-        assert claim.unit is not None
-        for tag, size in claim.unit.resources.memory_bytes.items():
-            self._pools.resize(MemoryTag(tag), _unit_owner(claim.unit_id), size)
-        return claim
-
-    def _run_step(self, runnable: Sequence[Claim], context: StepContext) -> dict[str, Any]:
-        """Output or exception by unit id."""
-        batch = [
-            (claim.loop.state, claim.unit)
-            for claim in runnable
-            if claim.loop is not None and claim.unit is not None
-        ]
-        unit = batch[0][1]
-        try:
-            kernel, instance = self._residents.kernel(unit.model_instance_id, unit.loop_id)
-            outputs = kernel.run_step(batch, instance, context)
-            if len(outputs) != len(batch):
-                raise ContractViolation(f"{len(outputs)} outputs of {len(batch)} units")
-        except Exception as error:  # noqa: BLE001 - it is sorted out unit by unit
-            if len(batch) == 1:
-                return {unit.unit_id: error}
-            # Alone each gives the bits that it gives in a batch, so only the guilty one fails.
-            alone: dict[str, Any] = {}
-            for claim in runnable:
-                alone |= self._run_step([claim], context)
-            return alone
-        return {unit.unit_id: output for (_, unit), output in zip(batch, outputs, strict=True)}
-
-    def _advance(
-        self, claim: Claim, output: Any, last: bool, context: StepContext, ended: list[LiveLoop]
-    ) -> StepResult:
-        """The unit's result, its loop moved on; `last` of its loop in this batch plans anew."""
-        if isinstance(output, Exception):
-            raise output
-        loop, unit = claim.loop, claim.unit
-        assert loop is not None
-        assert unit is not None
-        if loop.released:
-            raise Cancelled(f"the loop of {unit.unit_id} was released", reason="LOOP_RELEASED")
-        kernel, instance = self._residents.kernel(loop.model_instance_id, loop.loop_id)
-        state = kernel.advance(loop.state, unit, output)
-        if state.version != loop.state.version + 1:
-            raise ContractViolation(
-                f"the state went from version {loop.state.version} to {state.version}",
-                subject=unit.unit_id,
-            )
-        self._count_state(loop, state)
-        loop.state = state
-        plan, result = None, None
-        if last:
-            plan = kernel.plan_step(state, loop.plan_context)
-            if plan is not None:
-                check_plan(plan, state, kernel.spec)
-                self._loops.replan(loop, plan.units)
-            else:
-                result = self._end(loop, kernel.finalize(state, instance))
-                ended.append(loop)
-        return StepResult(
-            unit_id=unit.unit_id,
-            loop=loop.ref,
-            state_version=state.version,
-            state_digest=hashlib.sha256(kernel.state_bytes(state)).hexdigest(),
-            cache_lookups=tuple(context.lookups.get(unit.unit_id, ())),
-            next_plan=plan,
-            loop_result=result,
-        )
-
-    def _end(self, loop: LiveLoop, output: LoopOutput) -> LoopResult:
-        scope = (loop.ref.request_id, loop.ref.attempt)
-        for name, value in output.values.items():
-            self.values.put(scope, f"{loop.ref.node_id}.{name}", value)
-        return LoopResult(
-            loop=loop.ref,
-            value_names=tuple(output.values),
-            artifact_ids=output.artifact_ids,
-            digests=output.digests,
-            scores=output.scores,
-        )
-
-    def _failed(self, claim: Claim, error: Exception) -> StepResult:
-        return StepResult(
-            unit_id=claim.unit_id,
-            loop=claim.ref,
-            state_version=claim.loop.state.version if claim.loop is not None else 0,
-            error=failure_detail(error),
-        )
-
     def count_caches(self) -> None:
         """Bring the caches' pool up to date with what the feature cache holds."""
-        self._pools.resize(MemoryTag.CACHES, "text_features", self.features.size_bytes)
-
-    def _count_state(self, loop: LiveLoop, state: Any) -> None:
-        size = resident_bytes(state, excluding=loop.given)
-        self._pools.resize(MemoryTag.ACTIVATIONS, loop.owner, size)
+        self._stepper.count_caches()
 
     def _on_freed(self, loop: LiveLoop) -> None:
         self._pools.release(loop.owner)
@@ -380,18 +259,3 @@ class Executor:
             # It may have ended while its request was released: then nobody wants its values.
             scope = (loop.ref.request_id, loop.ref.attempt)
             self.values.release_node(scope, loop.ref.node_id)
-
-    def _log_failure(self, error: Exception, ref: LoopRef, unit_id: str = "") -> None:
-        """An unforeseen exception goes to the log with its stack; a typed one is an answer."""
-        if not isinstance(error, FastVideoError):
-            _LOG.error(
-                "unit failed" if unit_id else "loop not prepared",
-                exc_info=error,
-                unit_id=unit_id,
-                request_id=ref.request_id,
-                node_id=ref.node_id,
-            )
-
-
-def _unit_owner(unit_id: str) -> str:
-    return f"unit:{unit_id}"

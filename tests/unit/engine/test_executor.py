@@ -269,8 +269,6 @@ def test_batches_that_may_not_be_are_refused_and_leave_the_loops_runnable(
         world.executor.execute(_batch(units[:1], kind=UnitKind.VAE_TILE))
     with pytest.raises(InvalidField, match="each unit once"):
         world.executor.execute(_batch([units[0], units[0]]))
-    with pytest.raises(InvalidField, match="window"):
-        world.executor.execute(_batch(units[:1], window=2))
     with pytest.raises(InvalidField, match="unit_ids"):
         world.executor.execute(_batch([]))
     many = [world.prepare(make_request(f"m{i}")).units[0].unit_id for i in range(5)]
@@ -279,11 +277,14 @@ def test_batches_that_may_not_be_are_refused_and_leave_the_loops_runnable(
     assert _step(world, narrow).results[0].error is None
 
 
-def test_everything_is_bounded(make_world: type[World], make_request: MakeRequest) -> None:
+def test_everything_is_bounded(
+    make_world: type[World], make_request: MakeRequest, make_command: MakeCommand
+) -> None:
     world = make_world(limits=ExecutorLimits(loops=1, units_per_batch=1, values_per_request=2))
     plan = world.prepare(make_request("r", steps=1))
-    with pytest.raises(AssertionError, match="RESOURCE_EXHAUSTED"):
-        world.prepare(make_request("s"))
+    refused = world.executor.prepare(make_command(make_request("s")))
+    assert isinstance(refused, LoopFailed)
+    assert refused.error.reason == "RESOURCE_EXHAUSTED"
     with pytest.raises(ResourceExhausted):
         world.executor.execute(_batch(["a", "b"]))
     [result] = _step(world, plan).results

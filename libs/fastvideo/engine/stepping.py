@@ -1,0 +1,236 @@
+"""One step of a batch: the memory that it declares, one forward, each loop one state on."""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import torch
+
+from fastvideo.cache.features import TextFeatureCache
+from fastvideo.clock import Clock
+from fastvideo.engine.failures import failure_detail
+from fastvideo.engine.footprint import resident_bytes
+from fastvideo.engine.live import Claim, LiveLoop, LoopTable
+from fastvideo.engine.residents import Residents
+from fastvideo.engine.values import ValueStore
+from fastvideo.errors import Cancelled, ContractViolation, FastVideoError
+from fastvideo.loops.contract import LoopOutput, StepContext
+from fastvideo.loops.plans import check_plan
+from fastvideo.memory.pools import MemoryPools, MemoryTag
+from fastvideo.scheduling.work import LoopRef, LoopResult, StepRange, StepResult, WorkPlan
+from fastvideo.telemetry.logging import get_logger
+
+_LOG: Final = get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SteppedUnit:
+    """What one unit gave, and how its loop would go on."""
+
+    claim: Claim
+    # Without a plan: only the last result of a loop in a batch carries one.
+    result: StepResult
+    # None when the loop has ended, has failed, or runs another unit of the same step.
+    plan: WorkPlan | None = None
+
+    @property
+    def ended(self) -> bool:
+        """Whether the loop is to be freed."""
+        return self.result.loop_result is not None or self.result.error is not None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """One step: its units in order, and what they took together."""
+
+    units: tuple[SteppedUnit, ...]
+    forwards: int
+    seconds: float
+
+    def loops(self, *, ended: bool) -> tuple[LiveLoop, ...]:
+        """The loops that have ended, or those that have not."""
+        gone = {id(unit.claim.loop) for unit in self.units if unit.ended}
+        return tuple(
+            unit.claim.loop
+            for unit in self.units
+            if unit.claim.loop is not None and (id(unit.claim.loop) in gone) is ended
+        )
+
+
+class Stepper:
+    """Runs claimed units. A unit that fails carries its error and harms no other."""
+
+    def __init__(
+        self,
+        *,
+        pools: MemoryPools,
+        residents: Residents,
+        features: TextFeatureCache,
+        values: ValueStore,
+        loops: LoopTable,
+        clock: Clock,
+    ) -> None:
+        self._pools = pools
+        self._residents = residents
+        self._features = features
+        self._values = values
+        self._loops = loops
+        self._clock = clock
+
+    def step(self, claims: Sequence[Claim]) -> Step:
+        """Run the units in one forward; each one's loop moves on. Raises nothing of a model's."""
+        started_s = self._clock.monotonic_s()
+        context = StepContext()
+        try:
+            with torch.no_grad():
+                units = self._run(claims, context)
+        finally:
+            for claim in claims:
+                self._pools.release(_unit_owner(claim.unit_id))
+        return Step(
+            units=units,
+            forwards=context.forwards,
+            seconds=self._clock.monotonic_s() - started_s,
+        )
+
+    def count_state(self, loop: LiveLoop, state: Any) -> None:
+        """Account for the memory of a loop's state. Raises OutOfMemory."""
+        size = resident_bytes(state, excluding=loop.given)
+        self._pools.resize(MemoryTag.ACTIVATIONS, loop.owner, size)
+
+    def count_caches(self) -> None:
+        """Bring the caches' pool up to date with what the feature cache holds."""
+        self._pools.resize(MemoryTag.CACHES, "text_features", self._features.size_bytes)
+
+    def _run(self, claims: Sequence[Claim], context: StepContext) -> tuple[SteppedUnit, ...]:
+        """What each claim gave, in order."""
+        outputs: dict[str, Any] = {}
+        runnable = []
+        for claim in claims:
+            try:
+                runnable.append(self._admit(claim))
+            except FastVideoError as error:
+                outputs[claim.unit_id] = error
+        if runnable:
+            context.cache = self._features.open(context)
+            outputs |= self._forward(runnable, context)
+            self.count_caches()
+        last = {claim.ref: claim.unit_id for claim in claims}
+        stepped = []
+        for claim in claims:
+            output = outputs[claim.unit_id]
+            try:
+                unit = self._advance(claim, output, claim.unit_id == last[claim.ref], context)
+            except Exception as error:  # noqa: BLE001 - one unit's failure stays its own
+                log_failure(error, claim.ref, claim.unit_id)
+                unit = SteppedUnit(claim=claim, result=_failed(claim, error))
+            stepped.append(unit)
+        return tuple(stepped)
+
+    def _admit(self, claim: Claim) -> Claim:
+        """Take the memory that the unit declares. Raises what forbids it to run."""
+        if claim.error is not None:
+            raise claim.error
+        assert claim.unit is not None
+        for tag, size in claim.unit.resources.memory_bytes.items():
+            self._pools.resize(MemoryTag(tag), _unit_owner(claim.unit_id), size)
+        return claim
+
+    def _forward(self, runnable: Sequence[Claim], context: StepContext) -> dict[str, Any]:
+        """Output or exception by unit id."""
+        batch = [
+            (claim.loop.state, claim.unit)
+            for claim in runnable
+            if claim.loop is not None and claim.unit is not None
+        ]
+        unit = batch[0][1]
+        try:
+            kernel, instance = self._residents.kernel(unit.model_instance_id, unit.loop_id)
+            outputs = kernel.run_step(batch, instance, context)
+            if len(outputs) != len(batch):
+                raise ContractViolation(f"{len(outputs)} outputs of {len(batch)} units")
+        except Exception as error:  # noqa: BLE001 - it is sorted out unit by unit
+            if len(batch) == 1:
+                return {unit.unit_id: error}
+            # Alone each gives the bits that it gives in a batch, so only the guilty one fails.
+            alone: dict[str, Any] = {}
+            for claim in runnable:
+                alone |= self._forward([claim], context)
+            return alone
+        return {unit.unit_id: output for (_, unit), output in zip(batch, outputs, strict=True)}
+
+    def _advance(self, claim: Claim, output: Any, last: bool, context: StepContext) -> SteppedUnit:
+        """The unit's result, its loop moved on; `last` of its loop in this step plans anew."""
+        if isinstance(output, Exception):
+            raise output
+        loop, unit = claim.loop, claim.unit
+        assert loop is not None
+        assert unit is not None
+        if loop.released:
+            raise Cancelled(f"the loop of {unit.unit_id} was released", reason="LOOP_RELEASED")
+        kernel, instance = self._residents.kernel(loop.model_instance_id, loop.loop_id)
+        state = kernel.advance(loop.state, unit, output)
+        if state.version != loop.state.version + 1:
+            raise ContractViolation(
+                f"the state went from version {loop.state.version} to {state.version}",
+                subject=unit.unit_id,
+            )
+        self.count_state(loop, state)
+        loop.state = state
+        plan, result = None, None
+        if last:
+            plan = kernel.plan_step(state, loop.plan_context)
+            if plan is not None:
+                check_plan(plan, state, kernel.spec)
+                self._loops.replan(loop, plan.units)
+            else:
+                result = self._end(loop, kernel.finalize(state, instance))
+        step_result = StepResult(
+            unit_id=unit.unit_id,
+            loop=loop.ref,
+            state_version=state.version,
+            state_digest=hashlib.sha256(kernel.state_bytes(state)).hexdigest(),
+            cache_lookups=tuple(context.lookups.get(unit.unit_id, ())),
+            loop_result=result,
+            step_range=unit.step_range,
+        )
+        return SteppedUnit(claim=claim, result=step_result, plan=plan)
+
+    def _end(self, loop: LiveLoop, output: LoopOutput) -> LoopResult:
+        scope = (loop.ref.request_id, loop.ref.attempt)
+        for name, value in output.values.items():
+            self._values.put(scope, f"{loop.ref.node_id}.{name}", value)
+        return LoopResult(
+            loop=loop.ref,
+            value_names=tuple(output.values),
+            artifact_ids=output.artifact_ids,
+            digests=output.digests,
+            scores=output.scores,
+        )
+
+
+def log_failure(error: Exception, ref: LoopRef, unit_id: str = "") -> None:
+    """An unforeseen exception goes to the log with its stack; a typed one is an answer."""
+    if not isinstance(error, FastVideoError):
+        _LOG.error(
+            "unit failed" if unit_id else "loop not prepared",
+            exc_info=error,
+            unit_id=unit_id,
+            request_id=ref.request_id,
+            node_id=ref.node_id,
+        )
+
+
+def _failed(claim: Claim, error: Exception) -> StepResult:
+    return StepResult(
+        unit_id=claim.unit_id,
+        loop=claim.ref,
+        state_version=claim.loop.state.version if claim.loop is not None else 0,
+        error=failure_detail(error),
+        step_range=claim.unit.step_range if claim.unit is not None else StepRange(),
+    )
+
+
+def _unit_owner(unit_id: str) -> str:
+    return f"unit:{unit_id}"
