@@ -47,17 +47,21 @@ class Stack:
     """An embedded stack in a folder of its own."""
 
     def __init__(
-        self, data: Path, workers: int = 1, environment: Mapping[str, str] = MappingProxyType({})
+        self,
+        data: Path,
+        workers: int = 1,
+        environment: Mapping[str, str] = MappingProxyType({}),
+        schedulers: int = 1,
     ) -> None:
         self.data = data
-        self.workers = workers
+        self.arguments = ("--workers", str(workers), "--schedulers", str(schedulers))
         self.environment = {
             name: value for name, value in os.environ.items() if not name.startswith("FASTVIDEO_")
         } | {"FASTVIDEO_DATA": str(data), "OMP_NUM_THREADS": "1", "COLUMNS": "120", **environment}
 
     def up(self) -> None:
         """Start it; a start that fails shows what the command said."""
-        arguments = ("up", "--detach", "--data", str(self.data), "--workers", str(self.workers))
+        arguments = ("up", "--detach", "--data", str(self.data), *self.arguments)
         outcome = self.run(*arguments, timeout_s=START_S_MAX)
         if outcome.code != 0:
             raise RuntimeError(f"fastvideo up failed:\n{outcome.out}\n{outcome.err}")
@@ -107,11 +111,26 @@ class Stack:
         """`fastvideo status --json`."""
         return self.run("status", "--json").json
 
+    def pid(self, name: str, timeout_s: float = 60.0) -> int:
+        """The process of a part, once it is ready."""
+
+        def ask() -> int | None:
+            for part in self.status()["parts"]:
+                if part["name"] == name and part["state"] == "ready":
+                    return int(part["pid"])
+            return None
+
+        return poll(f"{name} is ready", ask, timeout_s)
+
+    def address(self, name: str) -> str:
+        """Where a part listens, which stays the same over restarts."""
+        port = json.loads(DataFolder(self.data).ports.read_text())[name]
+        return f"127.0.0.1:{port}"
+
     @property
     def gateway(self) -> str:
-        """The gateway's address, which stays the same over restarts."""
-        port = json.loads(DataFolder(self.data).ports.read_text())["gateway"]
-        return f"127.0.0.1:{port}"
+        """The gateway's address."""
+        return self.address("gateway")
 
     @property
     def postgres_dsn(self) -> str:
@@ -143,13 +162,15 @@ class Stack:
 
 @contextmanager
 def running_stack(
-    workers: int = 1, environment: Mapping[str, str] = MappingProxyType({})
+    workers: int = 1,
+    environment: Mapping[str, str] = MappingProxyType({}),
+    schedulers: int = 1,
 ) -> Iterator[Stack]:
     """A stack in a temporary folder; stopped and deleted at the end, whatever happened."""
     data = Path(tempfile.mkdtemp(prefix="fastvideo-e2e-"))
     # As root, Postgres runs as a user of its own and must pass through.
     data.chmod(0o711)
-    stack = Stack(data / "data", workers, environment)
+    stack = Stack(data / "data", workers, environment, schedulers)
     try:
         stack.up()
         yield stack

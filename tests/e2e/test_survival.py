@@ -15,7 +15,7 @@ from fastvideo.events.catalog import TERMINAL
 from fastvideo.events.types import Event
 from fastvideo.requests.events import RequestQueued
 from fastvideo.requests.types import RequestState, RequestStatus, SamplingOverrides
-from tests.e2e.stack import Stack, poll, running_stack
+from tests.e2e.stack import Stack, running_stack
 
 PROMPT = "a white six moving right"
 STEPS = 30
@@ -34,18 +34,6 @@ def own_stack() -> Iterator[Stack]:
     """A stack that these tests may hurt."""
     with running_stack() as stack:
         yield stack
-
-
-def pid_of(stack: Stack, name: str) -> int:
-    """The process of a part that is ready."""
-
-    def ask() -> int | None:
-        for part in stack.status()["parts"]:
-            if part["name"] == name and part["state"] == "ready":
-                return int(part["pid"])
-        return None
-
-    return poll(f"{name} is ready", ask, 60)
 
 
 async def submit(client: AsyncClient, seed: int) -> str:
@@ -97,7 +85,7 @@ async def test_random_kills_lose_and_double_nothing(
         before = await listed(client)
         submitted: list[str] = []
         for kill in range(KILLS_EACH):
-            pid = await asyncio.to_thread(pid_of, own_stack, victim)
+            pid = await asyncio.to_thread(own_stack.pid, victim)
             which = chance.randrange(SEEDS)
             submitted.append(await submit(client, which))
             await asyncio.sleep(chance.uniform(0, 1.2))
@@ -111,7 +99,7 @@ async def test_random_kills_lose_and_double_nothing(
 
 @pytest.mark.row("EVT-02")
 async def test_without_a_worker_a_request_is_queued_and_says_why(own_stack: Stack) -> None:
-    pid = pid_of(own_stack, "worker-1")
+    pid = own_stack.pid("worker-1")
     os.kill(pid, signal.SIGKILL)
     queued: list[RequestQueued] = []
 
@@ -142,7 +130,7 @@ def test_data_survives_down_and_up_and_a_wiped_bus(own_stack: Stack) -> None:
 
 async def test_an_artifact_outlives_a_restart(own_stack: Stack) -> None:
     record = own_stack.generate(PROMPT, "--steps", "2", "--seed", "1")
-    os.kill(pid_of(own_stack, "artifacts"), signal.SIGKILL)
+    os.kill(own_stack.pid("artifacts"), signal.SIGKILL)
     async with AsyncClient(own_stack.gateway, policy=PATIENT) as client:
         state = await client.get(record["id"])
         [artifact] = state.artifacts
