@@ -27,7 +27,7 @@ def copied(tmp_path: Path) -> Path:
     return folder
 
 
-@pytest.mark.row("PHX-01")
+@pytest.mark.row("PHX-01", "MOD-06")
 def test_the_model_loads_from_its_card_and_verified_checkpoint() -> None:
     model, entry = embedded_model(), embedded_entry()
     assert set(model.components) == set(entry.card.components)

@@ -8,7 +8,13 @@ from typing import Any, Final
 from fastvideo.errors import CheckpointError
 from fastvideo.model.specs import ComponentSpec, ModelSpec
 
-_CONFIG_NAMES: Final = ("config.json", "scheduler_config.json")
+_CONFIG_NAMES: Final = (
+    "config.json",
+    "scheduler_config.json",
+    "tokenizer_config.json",
+    "preprocessor_config.json",
+    "adapter_config.json",
+)
 
 
 def check_component_configs(card: ModelSpec, folder: Path) -> None:

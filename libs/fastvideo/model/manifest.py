@@ -23,8 +23,10 @@ MANIFEST_NAME: Final = "manifest.json"
 CONVERSION_VERSION: Final = "upstream"
 """The keys are the upstream classes' own; nothing was converted."""
 
-_WEIGHTS_SUFFIX: Final = ".safetensors"
-_KEPT_SUFFIXES: Final = frozenset({_WEIGHTS_SUFFIX, ".json", ".model", ".txt"})
+WEIGHTS_SUFFIX: Final = ".safetensors"
+KEPT_SUFFIXES: Final = frozenset({WEIGHTS_SUFFIX, ".jinja", ".json", ".model", ".txt"})
+"""Files of these kinds are read when a model is loaded, and so are what a manifest lists."""
+
 _READ_BYTES: Final = 1 << 22
 _SHOWN_PROBLEMS_MAX: Final = 10
 
@@ -39,8 +41,8 @@ def build_manifest(
     paths = list(_checkpoint_paths(folder))
     tables = _tensor_tables(folder, paths)
     if not tables:
-        raise CheckpointError(f"{folder} holds no *{_WEIGHTS_SUFFIX} file", subject=str(folder))
-    weights = [path for path in paths if path.suffix == _WEIGHTS_SUFFIX]
+        raise CheckpointError(f"{folder} holds no *{WEIGHTS_SUFFIX} file", subject=str(folder))
+    weights = [path for path in paths if path.suffix == WEIGHTS_SUFFIX]
     return CheckpointManifest(
         source=source,
         revision=revision,
@@ -106,7 +108,7 @@ def verify_checkpoint(folder: Path, manifest: CheckpointManifest) -> None:
 def _checkpoint_paths(folder: Path) -> Iterator[Path]:
     for path in sorted(folder.rglob("*")):
         hidden = any(part.startswith(".") for part in path.relative_to(folder).parts)
-        if path.is_file() and not hidden and path.suffix in _KEPT_SUFFIXES:
+        if path.is_file() and not hidden and path.suffix in KEPT_SUFFIXES:
             if path == folder / MANIFEST_NAME:
                 continue
             yield path
@@ -137,7 +139,7 @@ def _sha256(path: Path) -> str:
 def _tensor_tables(folder: Path, paths: Sequence[Path]) -> dict[str, TensorTable]:
     entries: dict[str, list[TensorEntry]] = {}
     for path in paths:
-        if path.suffix == _WEIGHTS_SUFFIX:
+        if path.suffix == WEIGHTS_SUFFIX:
             entries.setdefault(_component_of(folder, path), []).extend(read_tensor_table(path))
     return {
         name: TensorTable(tensors=tuple(sorted(tensors, key=lambda tensor: tensor.key)))
@@ -161,7 +163,7 @@ def _file_problems(folder: Path, manifest: CheckpointManifest) -> Iterator[str]:
             yield f"{entry.path}: is damaged, its SHA-256 is not the manifest's"
     for path in _checkpoint_paths(folder):
         name = path.relative_to(folder).as_posix()
-        if path.suffix == _WEIGHTS_SUFFIX and name not in expected:
+        if path.suffix == WEIGHTS_SUFFIX and name not in expected:
             yield f"{name}: is not in the manifest"
 
 

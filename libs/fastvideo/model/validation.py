@@ -9,7 +9,8 @@ from dataclasses import fields
 from typing import Final
 
 from fastvideo.model.caching import CacheKey
-from fastvideo.model.specs import CacheContract, LoopSpec, ModelSpec
+from fastvideo.model.component_classes import UPSTREAM_CLASSES
+from fastvideo.model.specs import CacheContract, CostPrior, LoopSpec, ModelSpec
 from fastvideo.scheduling.work import UnitKind
 
 CAPABILITIES: Final = frozenset(
@@ -85,8 +86,9 @@ def _components(card: ModelSpec) -> Iterator[Problem]:
         key = f"components.{name}"
         if component.component_id != name:
             yield f"{key}.component_id", f"is {component.component_id!r}; its key says {name!r}"
-        if component.load_id.count(".") != 1:
-            yield f"{key}.load_id", f"is {component.load_id!r}; allowed: library.Class"
+        allowed = UPSTREAM_CLASSES[component.kind]
+        if component.load_id not in allowed:
+            yield f"{key}.load_id", f"is {component.load_id!r}; allowed: {', '.join(allowed)}"
         for contract in component.cache_contracts:
             if contract not in card.caches:
                 yield f"{key}.cache_contracts", f"{contract!r} is not declared in caches"
@@ -115,6 +117,7 @@ def _loops(card: ModelSpec) -> Iterator[Problem]:
                 yield f"{key}.cache_contracts", f"{contract!r} is not declared in caches"
         yield from _policy(key, loop)
         yield from _cost(key, loop)
+        yield from _phases(key, loop)
 
 
 def _policy(key: str, loop: LoopSpec) -> Iterator[Problem]:
@@ -134,13 +137,29 @@ def _policy(key: str, loop: LoopSpec) -> Iterator[Problem]:
 
 
 def _cost(key: str, loop: LoopSpec) -> Iterator[Problem]:
-    cost = loop.cost
+    yield from _price(f"{key}.cost", loop.cost)
+
+
+def _phases(key: str, loop: LoopSpec) -> Iterator[Problem]:
+    kinds, phases = {loop.unit_kind}, {loop.cost.phase}
+    for index, phase in enumerate(loop.phases):
+        at = f"{key}.phases.{index}"
+        if phase.unit_kind in kinds:
+            yield f"{at}.unit_kind", f"{phase.unit_kind.value!r} is there twice"
+        if phase.cost.phase in phases:
+            yield f"{at}.cost.phase", f"{phase.cost.phase!r} is another kind's"
+        kinds.add(phase.unit_kind)
+        phases.add(phase.cost.phase)
+        yield from _price(f"{at}.cost", phase.cost)
+
+
+def _price(key: str, cost: CostPrior) -> Iterator[Problem]:
     if not cost.phase:
-        yield f"{key}.cost.phase", "is empty"
+        yield f"{key}.phase", "is empty"
     if min(cost.base_seconds, cost.seconds_per_token) < 0:
-        yield f"{key}.cost", "is negative"
+        yield key, "is negative"
     if cost.base_seconds + cost.seconds_per_token <= 0:
-        yield f"{key}.cost", "is zero; every loop needs a price"
+        yield key, "is zero; every loop needs a price"
 
 
 def _recipe(card: ModelSpec) -> Iterator[Problem]:

@@ -1,6 +1,6 @@
 """The families by name, each imported when a model of it is loaded."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -10,8 +10,9 @@ import torch
 from fastvideo.errors import ContractViolation, NotFound
 from fastvideo.loops.contract import LoopKernel
 from fastvideo.model.component_config import check_component_configs
-from fastvideo.model.manifest import manifest_digest, read_manifest, verify_checkpoint
+from fastvideo.model.manifest import manifest_digest
 from fastvideo.model.specs import ModelSpec
+from fastvideo.models.loading import load_components, open_checkpoint
 from fastvideo.models.resident import InstanceParts
 from fastvideo.scheduling.work import UnitKind
 
@@ -19,11 +20,17 @@ FAMILIES: Final[Mapping[str, str]] = {"wan": "fastvideo.models.wan.program"}
 """Family name to the module that has its factory functions."""
 
 
+_OF_NO_MODEL: Final = frozenset(
+    {UnitKind.ARTIFACT_WRITE, UnitKind.TRANSFER_SEND, UnitKind.TRANSFER_RECV}
+)
+"""Kinds of units whose kernels belong to the worker."""
+
+
 class Family(Protocol):
     """The factory of a family: a module with these functions."""
 
-    def load_components(self, card: ModelSpec, folder: Path) -> dict[str, Any]:
-        """The card's components from a verified checkpoint folder."""
+    def make_components(self, card: ModelSpec, loaded: Mapping[str, Any]) -> dict[str, Any]:
+        """The card's components as its loops call them, of the upstream objects by id."""
         ...
 
     def make_kernels(self, card: ModelSpec) -> dict[str, LoopKernel[Any, Any]]:
@@ -35,14 +42,19 @@ class Family(Protocol):
         ...
 
 
-def load_family(card: ModelSpec) -> Family:
+def family_modules(packages: Sequence[str]) -> dict[str, str]:
+    """Families that do not ship, by name: a package has the family's name and its files."""
+    return {package.rpartition(".")[2]: f"{package}.program" for package in packages}
+
+
+def load_family(card: ModelSpec, families: Mapping[str, str] = FAMILIES) -> Family:
     """The factory of a card's family.
 
     Raises NotFound naming the known families.
     """
-    module = FAMILIES.get(card.family)
+    module = families.get(card.family)
     if module is None:
-        known = ", ".join(sorted(FAMILIES))
+        known = ", ".join(sorted(families))
         raise NotFound(
             f"family is {card.family!r}; known families: {known}",
             reason="FAMILY_NOT_FOUND",
@@ -52,23 +64,25 @@ def load_family(card: ModelSpec) -> Family:
     return family
 
 
-def load_instance_parts(card: ModelSpec, checkpoint: Path) -> InstanceParts:
+def load_instance_parts(
+    card: ModelSpec, checkpoint: Path, families: Mapping[str, str] = FAMILIES
+) -> InstanceParts:
     """Verify a checkpoint and load the card's model from it.
 
-    Raises CheckpointError naming the file, key or configuration value that is at fault, and
-    ContractViolation for a component or loop of the card that the family does not have.
+    Raises CheckpointError naming the file, key or configuration value that is at fault,
+    InvalidField for a class or policy of the card that no loader keeps, and ContractViolation
+    for a component or loop of the card that the family does not have.
     """
-    family = load_family(card)
-    manifest = read_manifest(checkpoint)
-    verify_checkpoint(checkpoint, manifest)
+    family = load_family(card, families)
+    verified = open_checkpoint(checkpoint)
     check_component_configs(card, checkpoint)
-    components = family.load_components(card, checkpoint)
+    components = family.make_components(card, load_components(card.components, verified))
     kernels = family.make_kernels(card)
     _check_complete(card, components, kernels)
     return InstanceParts(
         components=components,
         kernels=kernels,
-        weights_version=manifest_digest(manifest),
+        weights_version=manifest_digest(verified.manifest),
         weights_bytes=_weights_bytes(components),
         precision="float32",
         fingerprint=family.fingerprint(card, components),
@@ -78,10 +92,7 @@ def load_instance_parts(card: ModelSpec, checkpoint: Path) -> InstanceParts:
 def _check_complete(
     card: ModelSpec, components: Mapping[str, Any], kernels: Mapping[str, LoopKernel[Any, Any]]
 ) -> None:
-    # Artifacts are written by a kernel of no model.
-    loops = {
-        name for name, loop in card.loops.items() if loop.unit_kind is not UnitKind.ARTIFACT_WRITE
-    }
+    loops = {name for name, loop in card.loops.items() if loop.unit_kind not in _OF_NO_MODEL}
     missing = sorted(set(card.components) - set(components)) + sorted(loops - set(kernels))
     if missing:
         raise ContractViolation(

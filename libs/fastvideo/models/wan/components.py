@@ -7,18 +7,17 @@ Wan2.1: https://arxiv.org/abs/2503.20314. The classes are those of `diffusers` a
 import copy
 import logging
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, Final
 
 import torch
-from diffusers import AutoencoderKLWan, UniPCMultistepScheduler, WanTransformer3DModel
+from diffusers import AutoencoderKLWan, WanTransformer3DModel
 from torch import nn
-from transformers import AutoTokenizer, UMT5EncoderModel
+from transformers import UMT5EncoderModel
 
-from fastvideo.errors import CheckpointError, ContractViolation
+from fastvideo.errors import ContractViolation
 from fastvideo.loops.batch_invariance import Rows, exact_rows_max, rows_limit
 from fastvideo.loops.samplers import UniPC
-from fastvideo.model.component_config import check_loaded_config, config_sizes
+from fastvideo.model.component_config import config_sizes
 from fastvideo.model.specs import ComponentSpec, ModelSpec
 from fastvideo.model.tensors import check_tensors
 
@@ -243,75 +242,16 @@ def latent_tokens(latent_shape: tuple[int, ...]) -> int:
     return (frames // across_t) * (height // across_h) * (width // across_w)
 
 
-def load_components(card: ModelSpec, folder: Path) -> dict[str, Any]:
-    """The card's components from a folder in diffusers format, in float32, for inference.
-
-    Parameters that are stored in bfloat16 are run in float32, as
-    `WanPipeline.from_pretrained(folder, dtype=torch.float32)` runs them.
-    Raises CheckpointError naming the component and the keys that do not fit.
-    """
+def make_components(card: ModelSpec, loaded: Mapping[str, Any]) -> dict[str, Any]:
+    """The card's components as its loops call them, of the upstream objects by id."""
     specs = card.components
-    scheduler = UniPCMultistepScheduler.from_pretrained(
-        folder / specs["scheduler"].subfolder, local_files_only=True
-    )
-    check_loaded_config(specs["scheduler"], scheduler.config)
     return {
-        "tokenizer": AutoTokenizer.from_pretrained(
-            folder / specs["tokenizer"].subfolder, local_files_only=True
-        ),
-        "text_encoder": TextEncoder(
-            specs["text_encoder"],
-            _load_module(UMT5EncoderModel, specs["text_encoder"], folder),
-        ),
-        "transformer": Transformer(
-            specs["transformer"],
-            _load_module(WanTransformer3DModel, specs["transformer"], folder),
-        ),
-        "vae": Vae(
-            specs["vae"],
-            _load_module(AutoencoderKLWan, specs["vae"], folder),
-        ),
-        "scheduler": UniPC(scheduler),
+        "tokenizer": loaded["tokenizer"],
+        "text_encoder": TextEncoder(specs["text_encoder"], loaded["text_encoder"]),
+        "transformer": Transformer(specs["transformer"], loaded["transformer"]),
+        "vae": Vae(specs["vae"], loaded["vae"]),
+        "scheduler": UniPC(loaded["scheduler"]),
     }
-
-
-def _load_module(cls: Any, spec: ComponentSpec, folder: Path) -> Any:
-    path = folder / spec.subfolder
-    try:
-        module, info = cls.from_pretrained(
-            path,
-            dtype=torch.float32,
-            local_files_only=True,
-            use_safetensors=True,
-            output_loading_info=True,
-        )
-    except (OSError, ValueError, RuntimeError, KeyError) as error:
-        raise CheckpointError(
-            f"{spec.component_id} cannot be loaded from {path}: {error}", subject=spec.component_id
-        ) from error
-    faults = {
-        kind: sorted(str(key) for key in info.get(kind, ()))
-        for kind in ("missing_keys", "unexpected_keys", "mismatched_keys")
-    }
-    if any(faults.values()):
-        shown = "; ".join(
-            f"{kind.replace('_', ' ')}: {', '.join(keys)}" for kind, keys in faults.items() if keys
-        )
-        raise CheckpointError(
-            f"{spec.component_id} of {path} does not fit: {shown}", subject=spec.component_id
-        )
-    check_loaded_config(spec, _config_of(module))
-    module.eval()
-    module.requires_grad_(False)
-    return module
-
-
-def _config_of(module: Any) -> Mapping[str, Any]:
-    # transformers keeps an object where diffusers keeps a mapping.
-    config: Mapping[str, Any] = (
-        module.config if isinstance(module.config, Mapping) else module.config.to_dict()
-    )
-    return config
 
 
 def _run(module: nn.Module, rows: Rows) -> torch.Tensor:

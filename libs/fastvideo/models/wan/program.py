@@ -5,7 +5,6 @@ The programs themselves are data, in programs.yaml.
 
 from collections.abc import Callable, Mapping
 from importlib.metadata import version
-from pathlib import Path
 from typing import Any, Final
 
 import torch
@@ -30,12 +29,9 @@ _KERNELS: Final[Mapping[str, Callable[[LoopSpec], LoopKernel[Any, Any]]]] = {
 }
 
 
-def load_components(card: ModelSpec, folder: Path) -> dict[str, Any]:
-    """The card's components from a verified checkpoint folder.
-
-    Raises CheckpointError naming the component and the keys that do not fit.
-    """
-    return wan_components.load_components(card, folder)
+def make_components(card: ModelSpec, loaded: Mapping[str, Any]) -> dict[str, Any]:
+    """The card's components as its loops call them, of the upstream objects by id."""
+    return wan_components.make_components(card, loaded)
 
 
 def make_kernels(card: ModelSpec) -> dict[str, LoopKernel[Any, Any]]:
