@@ -1,12 +1,22 @@
-"""Predicted device-seconds per (model, phase, shape), calibrated by what batches really took.
+"""Predicted device-seconds per (model, phase, shape, units a forward), calibrated by what was
+measured.
 
 A phase is what the unit says (`cost_phase`), or a whole request of a program. The export,
 `deployment.card.CostModel`, is what fleet routing prices with.
+
+What was seen is predicted as it was seen. For the rest there are two rules, each with what it
+falls back on:
+
+- another number of units: a forward has a fixed part and a part for each unit; both are fitted
+  to the numbers that were seen, or the fixed share of the phase's other shapes is taken;
+- another shape: the nearest shape of the phase, scaled by a power of the number of elements that
+  is fitted to the phase's shapes; the first power while there is but one.
 """
 
-from collections.abc import Callable, Hashable
-from dataclasses import dataclass
-from typing import Final, TypeVar
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from math import log
+from typing import Final
 
 from fastvideo.deployment.card import CostEntry, CostModel
 from fastvideo.model.specs import CostPrior
@@ -16,26 +26,55 @@ from fastvideo.scheduling.work import WorkUnit
 Priors = Callable[[str, str], CostPrior | None]
 """A card's first guess for (model id, phase), if it has one."""
 
-# Of each table; the oldest shape is forgotten first.
+# Shapes that are remembered; the oldest is forgotten first.
 ENTRIES_MAX: Final = 10_000
-
-K = TypeVar("K", bound=Hashable)
+# Shapes of one phase that a new shape is compared with.
+NEIGHBOURS_MAX: Final = 64
+# Attention grows with the square of the elements, and nothing of ours faster.
+POWER_MAX: Final = 2.0
+# Weight of the newest prediction in the error over all.
+ERROR_SMOOTHING: Final = 0.02
 
 
 @dataclass(slots=True)
 class _Measured:
-    """A running mean of seconds, and of how far predictions were off."""
+    """A running mean of seconds."""
 
     seconds: float
-    relative_error: float = 0.0
     samples: int = 1
 
-    def add(self, seconds: float, error: float, smoothing: float) -> None:
+    def add(self, seconds: float, smoothing: float) -> None:
         # The plain mean while there are few samples, exponential smoothing afterwards.
-        weight = max(smoothing, 1.0 / (self.samples + 1))
-        self.seconds += weight * (seconds - self.seconds)
-        self.relative_error += weight * (error - self.relative_error)
+        self.seconds += max(smoothing, 1.0 / (self.samples + 1)) * (seconds - self.seconds)
         self.samples += 1
+
+
+@dataclass(slots=True)
+class _Error:
+    """The mean absolute error of predictions, relative to what was measured; at most 1 each."""
+
+    mean: float = 0.0
+    samples: int = 0
+
+    def add(self, predicted: float, seconds: float, smoothing: float) -> None:
+        error = min(1.0, abs(seconds - predicted) / seconds) if seconds > 0 else 0.0
+        self.samples += 1
+        self.mean += max(smoothing, 1.0 / self.samples) * (error - self.mean)
+
+
+@dataclass(slots=True)
+class _Shape:
+    """What is known of one shape: seconds of a forward by its number of units."""
+
+    elements: int
+    sizes: dict[int, _Measured] = field(default_factory=dict)
+    error: _Error = field(default_factory=_Error)
+
+    def line(self) -> tuple[float, float] | None:
+        """Seconds of a forward's fixed part and of each unit; None with one number of units."""
+        if len(self.sizes) < 2:
+            return None
+        return _line((n, known.seconds) for n, known in self.sizes.items())
 
 
 class CostEstimator:
@@ -44,28 +83,38 @@ class CostEstimator:
     def __init__(self, priors: Priors, *, smoothing: float = 0.3) -> None:
         self._priors = priors
         self._smoothing = smoothing
-        # A shape's cost at one unit a forward, and at each batch size that was seen.
-        self._by_shape: dict[tuple[str, str, str], _Measured] = {}
-        self._by_size: dict[tuple[str, str, str, int], _Measured] = {}
-        # Seconds per element of a shape, for shapes not seen yet.
-        self._by_phase: dict[tuple[str, str], _Measured] = {}
+        self._shapes: dict[tuple[str, str, str], _Shape] = {}
+        # (model, phase) to its shapes, in the order of their first measurement.
+        self._phases: dict[tuple[str, str], dict[str, None]] = {}
+        self._error = _Error()
+
+    @property
+    def error(self) -> float:
+        """How far predictions were off lately, relative to what was measured, 0 to 1."""
+        return self._error.mean
+
+    @property
+    def samples(self) -> int:
+        """Predictions that were compared with a measurement."""
+        return self._error.samples
 
     def predict(self, model_id: str, phase: str, shape: str, units: int = 1) -> float:
         """Seconds of one forward over `units` units of that shape; 0.0 when nothing is known."""
-        sized = self._by_size.get((model_id, phase, shape, units))
-        if sized is not None:
-            return sized.seconds
-        known = self._by_shape.get((model_id, phase, shape))
+        known = self._shapes.get((model_id, phase, shape))
         if known is not None:
-            return known.seconds * units
+            sized = known.sizes.get(units)
+            if sized is not None:
+                return sized.seconds
+            return self._other_size(model_id, phase, known, units)
+        neighbours = self._neighbours(model_id, phase)
         elements = shape_elements(shape)
-        per_element = self._by_phase.get((model_id, phase))
-        if per_element is not None:
-            return per_element.seconds * elements * units
+        if neighbours:
+            one = _other_shape(elements, [(n.elements, self._one(n)) for n in neighbours])
+            return _scaled(one, _fixed_share(neighbours), units)
         prior = self._priors(model_id, phase)
         if prior is None:
             return 0.0
-        return (prior.base_seconds + prior.seconds_per_token * elements) * units
+        return prior.base_seconds + prior.seconds_per_token * elements * units
 
     def predict_batch(self, model_id: str, units: tuple[WorkUnit, ...]) -> float:
         """Seconds of one forward over units that share it."""
@@ -75,39 +124,112 @@ class CostEstimator:
     def measure(self, model_id: str, phase: str, shape: str, units: int, seconds: float) -> None:
         """Learn from a forward of `units` units that took `seconds`."""
         predicted = self.predict(model_id, phase, shape, units)
-        error = min(1.0, abs(seconds - predicted) / seconds) if seconds > 0 else 0.0
-        each = seconds / units
-        self._add(self._by_size, (model_id, phase, shape, units), seconds, error)
-        self._add(self._by_shape, (model_id, phase, shape), each, error)
-        per_element = each / max(1, shape_elements(shape))
-        self._add(self._by_phase, (model_id, phase), per_element, error)
+        known = self._shapes.get((model_id, phase, shape))
+        if known is None:
+            known = self._remember(model_id, phase, shape)
+        known.error.add(predicted, seconds, self._smoothing)
+        self._error.add(predicted, seconds, ERROR_SMOOTHING)
+        sized = known.sizes.get(units)
+        if sized is None:
+            known.sizes[units] = _Measured(seconds)
+        else:
+            sized.add(seconds, self._smoothing)
 
     def export(self) -> CostModel:
-        """What is known, one entry a (model, phase, shape), seconds per unit."""
+        """What is known, one entry a (model, phase, shape), seconds of one unit alone."""
         return CostModel(
             entries=tuple(
                 CostEntry(
                     model_id=model_id,
                     phase=phase,
                     shape=shape,
-                    seconds=known.seconds,
-                    relative_error=known.relative_error,
-                    samples=known.samples,
+                    seconds=self.predict(model_id, phase, shape),
+                    relative_error=known.error.mean,
+                    samples=known.error.samples,
                 )
                 for (model_id, phase, shape), known in sorted(
-                    self._by_shape.items(), key=lambda item: item[0]
+                    self._shapes.items(), key=lambda item: item[0]
                 )
             )
         )
 
-    def _add(self, table: dict[K, _Measured], key: K, seconds: float, error: float) -> None:
-        known = table.get(key)
-        if known is None:
-            if len(table) >= ENTRIES_MAX:
-                del table[next(iter(table))]
-            table[key] = _Measured(seconds, error)
-        else:
-            known.add(seconds, error, self._smoothing)
+    def _remember(self, model_id: str, phase: str, shape: str) -> _Shape:
+        if len(self._shapes) >= ENTRIES_MAX:
+            oldest = next(iter(self._shapes))
+            del self._shapes[oldest]
+            del self._phases[oldest[:2]][oldest[2]]
+        known = self._shapes[(model_id, phase, shape)] = _Shape(shape_elements(shape))
+        self._phases.setdefault((model_id, phase), {})[shape] = None
+        return known
+
+    def _neighbours(self, model_id: str, phase: str) -> list[_Shape]:
+        """The phase's shapes, the newest of them."""
+        shapes = list(self._phases.get((model_id, phase), ()))[-NEIGHBOURS_MAX:]
+        return [self._shapes[(model_id, phase, shape)] for shape in shapes]
+
+    def _other_size(self, model_id: str, phase: str, known: _Shape, units: int) -> float:
+        line = known.line()
+        if line is not None:
+            return line[0] + line[1] * units
+        ((size, measured),) = known.sizes.items()
+        share = _fixed_share(self._neighbours(model_id, phase))
+        return _scaled(measured.seconds / _scaled(1.0, share, size), share, units)
+
+    def _one(self, known: _Shape) -> float:
+        """Seconds of a forward of one unit, by what is known of the shape alone."""
+        sized = known.sizes.get(1)
+        if sized is not None:
+            return sized.seconds
+        line = known.line()
+        if line is not None:
+            return line[0] + line[1]
+        ((size, measured),) = known.sizes.items()
+        return measured.seconds / size
+
+
+def _scaled(one: float, fixed_share: float, units: int) -> float:
+    """Seconds of `units` units, where one takes `one` and its fixed part does not grow."""
+    return one * (fixed_share + (1.0 - fixed_share) * units)
+
+
+def _fixed_share(shapes: Iterable[_Shape]) -> float:
+    """The mean share of the fixed part in a forward of one unit; 0 when no shape tells."""
+    lines = [line for line in (shape.line() for shape in shapes) if line is not None]
+    shares = [fixed / (fixed + each) for fixed, each in lines if fixed + each > 0]
+    return sum(shares) / len(shares) if shares else 0.0
+
+
+def _other_shape(elements: int, known: list[tuple[int, float]]) -> float:
+    """Seconds at a number of elements, from (elements, seconds) of other shapes."""
+    near, seconds = min(known, key=lambda point: abs(log(elements / point[0])))
+    points = [(log(size), log(taken)) for size, taken in known if taken > 0]
+    power = 1.0
+    if len({size for size, _ in points}) > 1:
+        power = min(POWER_MAX, max(0.0, _slope(points)[0]))
+    return seconds * float(elements / near) ** power
+
+
+def _line(points: Iterable[tuple[float, float]]) -> tuple[float, float]:
+    """The fixed part and the slope of the line through points; neither is below 0."""
+    found = list(points)
+    slope, mean_x, mean_y = _slope(found)
+    if slope <= 0:
+        return mean_y, 0.0
+    fixed = mean_y - slope * mean_x
+    if fixed >= 0:
+        return fixed, slope
+    # Through the origin.
+    return 0.0, sum(x * y for x, y in found) / sum(x * x for x, _ in found)
+
+
+def _slope(points: list[tuple[float, float]]) -> tuple[float, float, float]:
+    """The least-squares slope, and the means of both coordinates."""
+    mean_x = sum(x for x, _ in points) / len(points)
+    mean_y = sum(y for _, y in points) / len(points)
+    spread = sum((x - mean_x) ** 2 for x, _ in points)
+    if spread == 0:
+        return 0.0, mean_x, mean_y
+    return sum((x - mean_x) * (y - mean_y) for x, y in points) / spread, mean_x, mean_y
 
 
 def shape_elements(shape: str) -> int:

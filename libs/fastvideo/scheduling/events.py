@@ -203,6 +203,7 @@ class DispatchBatch:
     kind: UnitKind
     unit_ids: tuple[str, ...] = ()
     loops: tuple[LoopRef, ...] = ()
+    # Of all the steps that are granted.
     predicted_seconds: float = 0.0
     # Consecutive steps granted; 1 is a single step.
     window: int = 0

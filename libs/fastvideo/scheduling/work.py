@@ -100,6 +100,8 @@ class ResourceRequest:
     staging_bytes: int = 0
     # Places in a role pool, by role.
     role_slots: Mapping[str, int] = field(default_factory=dict)
+    # The cache blocks are what the loop holds from this unit on until it ends.
+    cache_blocks_kept: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

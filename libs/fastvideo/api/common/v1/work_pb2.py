@@ -26,7 +26,7 @@ from fastvideo.api.common.v1 import cache_pb2 as fastvideo_dot_common_dot_v1_dot
 from fastvideo.api.common.v1 import request_pb2 as fastvideo_dot_common_dot_v1_dot_request__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1e\x66\x61stvideo/common/v1/work.proto\x12\x13\x66\x61stvideo.common.v1\x1a\x1f\x66\x61stvideo/common/v1/cache.proto\x1a!fastvideo/common/v1/request.proto\"T\n\x0b\x43\x61ncelScope\x12\x32\n\x04kind\x18\x01 \x01(\x0e\x32$.fastvideo.common.v1.CancelScopeKind\x12\x11\n\ttarget_id\x18\x02 \x01(\t\"?\n\x07LoopRef\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x0f\n\x07node_id\x18\x02 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x03 \x01(\r\"7\n\tStepRange\x12\r\n\x05start\x18\x01 \x01(\r\x12\x0c\n\x04stop\x18\x02 \x01(\r\x12\r\n\x05total\x18\x03 \x01(\r\"\x90\x03\n\x0fResourceRequest\x12\x0f\n\x07\x63ompute\x18\x01 \x01(\x08\x12K\n\x0cmemory_bytes\x18\x02 \x03(\x0b\x32\x35.fastvideo.common.v1.ResourceRequest.MemoryBytesEntry\x12\x14\n\x0c\x63\x61\x63he_blocks\x18\x03 \x01(\r\x12\x16\n\x0etransfer_bytes\x18\x04 \x01(\x04\x12\x15\n\rcapture_shape\x18\x05 \x01(\t\x12\x14\n\x0cstream_slots\x18\x06 \x01(\r\x12\x15\n\rstaging_bytes\x18\x07 \x01(\x04\x12G\n\nrole_slots\x18\x08 \x03(\x0b\x32\x33.fastvideo.common.v1.ResourceRequest.RoleSlotsEntry\x1a\x32\n\x10MemoryBytesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x04:\x02\x38\x01\x1a\x30\n\x0eRoleSlotsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\r:\x02\x38\x01\"*\n\tCachePlan\x12\r\n\x05reads\x18\x01 \x03(\t\x12\x0e\n\x06writes\x18\x02 \x03(\t\"-\n\rPlacementHint\x12\x0c\n\x04role\x18\x01 \x01(\t\x12\x0e\n\x06sticky\x18\x02 \x01(\x08\"(\n\nOutputSink\x12\x0c\n\x04kind\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\"\xdf\x04\n\x08WorkUnit\x12\x0f\n\x07unit_id\x18\x01 \x01(\t\x12*\n\x04loop\x18\x02 \x01(\x0b\x32\x1c.fastvideo.common.v1.LoopRef\x12\x12\n\nsession_id\x18\x03 \x01(\t\x12\x12\n\nprogram_id\x18\x04 \x01(\t\x12\x0f\n\x07loop_id\x18\x05 \x01(\t\x12\x19\n\x11model_instance_id\x18\x06 \x01(\t\x12+\n\x04kind\x18\x07 \x01(\x0e\x32\x1d.fastvideo.common.v1.UnitKind\x12\x32\n\nstep_range\x18\x08 \x01(\x0b\x32\x1e.fastvideo.common.v1.StepRange\x12\x11\n\tbatch_key\x18\t \x01(\t\x12\x11\n\tmax_batch\x18\n \x01(\r\x12\x12\n\ncost_phase\x18\x0b \x01(\t\x12\x12\n\ncost_shape\x18\x0c \x01(\t\x12\x37\n\tresources\x18\r \x01(\x0b\x32$.fastvideo.common.v1.ResourceRequest\x12\x32\n\ncache_plan\x18\x0e \x01(\x0b\x32\x1e.fastvideo.common.v1.CachePlan\x12:\n\x0eplacement_hint\x18\x0f \x01(\x0b\x32\".fastvideo.common.v1.PlacementHint\x12\x35\n\x0coutput_sinks\x18\x10 \x03(\x0b\x32\x1f.fastvideo.common.v1.OutputSink\x12\x17\n\x0f\x63\x61ncel_boundary\x18\x11 \x01(\x08\x12\x1a\n\x12unconditional_next\x18\x12 \x01(\r\"{\n\x08WorkPlan\x12*\n\x04loop\x18\x01 \x01(\x0b\x32\x1c.fastvideo.common.v1.LoopRef\x12\x15\n\rstate_version\x18\x02 \x01(\x04\x12,\n\x05units\x18\x03 \x03(\x0b\x32\x1d.fastvideo.common.v1.WorkUnit\"\xab\x01\n\tLoopState\x12*\n\x04loop\x18\x01 \x01(\x0b\x32\x1c.fastvideo.common.v1.LoopRef\x12\x0f\n\x07loop_id\x18\x02 \x01(\t\x12\x0e\n\x06schema\x18\x03 \x01(\t\x12\x0f\n\x07version\x18\x04 \x01(\x04\x12\x30\n\x08position\x18\x05 \x01(\x0b\x32\x1e.fastvideo.common.v1.StepRange\x12\x0e\n\x06\x64igest\x18\x06 \x01(\t\"\xb5\x02\n\nModelState\x12\x19\n\x11model_instance_id\x18\x01 \x01(\t\x12\x10\n\x08model_id\x18\x02 \x01(\t\x12\x13\n\x0b\x63\x61rd_digest\x18\x03 \x01(\t\x12\x17\n\x0fweights_version\x18\x04 \x01(\t\x12N\n\x10\x61\x64\x61pter_versions\x18\x05 \x03(\x0b\x32\x34.fastvideo.common.v1.ModelState.AdapterVersionsEntry\x12\x11\n\tprecision\x18\x06 \x01(\t\x12\x1a\n\x12parallel_plan_hash\x18\x07 \x01(\t\x12\x15\n\rweights_bytes\x18\x08 \x01(\x04\x1a\x36\n\x14\x41\x64\x61pterVersionsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\xcd\x03\n\nStepResult\x12\x0f\n\x07unit_id\x18\x01 \x01(\t\x12*\n\x04loop\x18\x02 \x01(\x0b\x32\x1c.fastvideo.common.v1.LoopRef\x12\x15\n\rstate_version\x18\x03 \x01(\x04\x12\x14\n\x0cstate_digest\x18\x04 \x01(\t\x12\x37\n\rcache_lookups\x18\x05 \x03(\x0b\x32 .fastvideo.common.v1.CacheLookup\x12\x35\n\tnext_plan\x18\x06 \x01(\x0b\x32\x1d.fastvideo.common.v1.WorkPlanH\x00\x88\x01\x01\x12\x39\n\x0bloop_result\x18\x07 \x01(\x0b\x32\x1f.fastvideo.common.v1.LoopResultH\x01\x88\x01\x01\x12\x34\n\x05\x65rror\x18\x08 \x01(\x0b\x32 .fastvideo.common.v1.ErrorDetailH\x02\x88\x01\x01\x12\x32\n\nstep_range\x18\t \x01(\x0b\x32\x1e.fastvideo.common.v1.StepRange\x12\x18\n\x10measured_seconds\x18\n \x01(\x01\x42\x0c\n\n_next_planB\x0e\n\x0c_loop_resultB\x08\n\x06_error\"\xb7\x03\n\nLoopResult\x12*\n\x04loop\x18\x01 \x01(\x0b\x32\x1c.fastvideo.common.v1.LoopRef\x12\x13\n\x0bvalue_names\x18\x02 \x03(\t\x12\x14\n\x0c\x61rtifact_ids\x18\x03 \x03(\t\x12=\n\x07\x64igests\x18\x04 \x03(\x0b\x32,.fastvideo.common.v1.LoopResult.DigestsEntry\x12;\n\x06scores\x18\x05 \x03(\x0b\x32+.fastvideo.common.v1.LoopResult.ScoresEntry\x12\x44\n\x0bvalue_bytes\x18\x06 \x03(\x0b\x32/.fastvideo.common.v1.LoopResult.ValueBytesEntry\x1a.\n\x0c\x44igestsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x1a-\n\x0bScoresEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\x1a\x31\n\x0fValueBytesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x04:\x02\x38\x01\"\xe7\x02\n\x0cLoopSnapshot\x12*\n\x04loop\x18\x01 \x01(\x0b\x32\x1c.fastvideo.common.v1.LoopRef\x12\x0f\n\x07loop_id\x18\x02 \x01(\t\x12\r\n\x05\x65nded\x18\x03 \x01(\x08\x12\x15\n\rstate_version\x18\x04 \x01(\x04\x12\x12\n\nsteps_done\x18\x05 \x01(\r\x12\r\n\x05steps\x18\x06 \x01(\r\x12\x0e\n\x06schema\x18\x07 \x01(\t\x12\x0e\n\x06\x66ormat\x18\x08 \x01(\r\x12\x0e\n\x06\x64igest\x18\t \x01(\t\x12\x12\n\nsize_bytes\x18\n \x01(\x04\x12\x14\n\x0cstate_digest\x18\x0b \x01(\t\x12\x13\n\x0b\x63\x61rd_digest\x18\x0c \x01(\t\x12\x17\n\x0fweights_version\x18\r \x01(\t\x12\x39\n\x0bloop_result\x18\x0e \x01(\x0b\x32\x1f.fastvideo.common.v1.LoopResultH\x00\x88\x01\x01\x42\x0e\n\x0c_loop_result*\xe1\x03\n\x08UnitKind\x12\x19\n\x15UNIT_KIND_UNSPECIFIED\x10\x00\x12\x16\n\x12UNIT_KIND_AR_TOKEN\x10\x01\x12\x18\n\x14UNIT_KIND_AR_PREFILL\x10\x02\x12\x1c\n\x18UNIT_KIND_DIFFUSION_STEP\x10\x03\x12\x1e\n\x1aUNIT_KIND_DIFFUSION_WINDOW\x10\x04\x12\x1b\n\x17UNIT_KIND_ENCODER_CHUNK\x10\x05\x12\x16\n\x12UNIT_KIND_VAE_TILE\x10\x06\x12\x19\n\x15UNIT_KIND_AUDIO_CHUNK\x10\x07\x12\x1a\n\x16UNIT_KIND_REWARD_BATCH\x10\x08\x12\x1b\n\x17UNIT_KIND_LOGPROB_BATCH\x10\t\x12\x1b\n\x17UNIT_KIND_TRANSFER_SEND\x10\n\x12\x1b\n\x17UNIT_KIND_TRANSFER_RECV\x10\x0b\x12\x18\n\x14UNIT_KIND_CACHE_LOAD\x10\x0c\x12\x18\n\x14UNIT_KIND_CACHE_SAVE\x10\r\x12\x1c\n\x18UNIT_KIND_ARTIFACT_WRITE\x10\x0e\x12\x1b\n\x17UNIT_KIND_GRAPH_CAPTURE\x10\x0f\x12\x18\n\x14UNIT_KIND_CHUNK_STEP\x10\x10*\xac\x01\n\x0f\x43\x61ncelScopeKind\x12!\n\x1d\x43\x41NCEL_SCOPE_KIND_UNSPECIFIED\x10\x00\x12\x1d\n\x19\x43\x41NCEL_SCOPE_KIND_REQUEST\x10\x01\x12\x1a\n\x16\x43\x41NCEL_SCOPE_KIND_LOOP\x10\x02\x12\x1c\n\x18\x43\x41NCEL_SCOPE_KIND_STREAM\x10\x03\x12\x1d\n\x19\x43\x41NCEL_SCOPE_KIND_SESSION\x10\x04\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1e\x66\x61stvideo/common/v1/work.proto\x12\x13\x66\x61stvideo.common.v1\x1a\x1f\x66\x61stvideo/common/v1/cache.proto\x1a!fastvideo/common/v1/request.proto\"T\n\x0b\x43\x61ncelScope\x12\x32\n\x04kind\x18\x01 \x01(\x0e\x32$.fastvideo.common.v1.CancelScopeKind\x12\x11\n\ttarget_id\x18\x02 \x01(\t\"?\n\x07LoopRef\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x0f\n\x07node_id\x18\x02 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x03 \x01(\r\"7\n\tStepRange\x12\r\n\x05start\x18\x01 \x01(\r\x12\x0c\n\x04stop\x18\x02 \x01(\r\x12\r\n\x05total\x18\x03 \x01(\r\"\xab\x03\n\x0fResourceRequest\x12\x0f\n\x07\x63ompute\x18\x01 \x01(\x08\x12K\n\x0cmemory_bytes\x18\x02 \x03(\x0b\x32\x35.fastvideo.common.v1.ResourceRequest.MemoryBytesEntry\x12\x14\n\x0c\x63\x61\x63he_blocks\x18\x03 \x01(\r\x12\x16\n\x0etransfer_bytes\x18\x04 \x01(\x04\x12\x15\n\rcapture_shape\x18\x05 \x01(\t\x12\x14\n\x0cstream_slots\x18\x06 \x01(\r\x12\x15\n\rstaging_bytes\x18\x07 \x01(\x04\x12G\n\nrole_slots\x18\x08 \x03(\x0b\x32\x33.fastvideo.common.v1.ResourceRequest.RoleSlotsEntry\x12\x19\n\x11\x63\x61\x63he_blocks_kept\x18\t \x01(\x08\x1a\x32\n\x10MemoryBytesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x04:\x02\x38\x01\x1a\x30\n\x0eRoleSlotsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\r:\x02\x38\x01\"*\n\tCachePlan\x12\r\n\x05reads\x18\x01 \x03(\t\x12\x0e\n\x06writes\x18\x02 \x03(\t\"-\n\rPlacementHint\x12\x0c\n\x04role\x18\x01 \x01(\t\x12\x0e\n\x06sticky\x18\x02 \x01(\x08\"(\n\nOutputSink\x12\x0c\n\x04kind\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\"\xdf\x04\n\x08WorkUnit\x12\x0f\n\x07unit_id\x18\x01 \x01(\t\x12*\n\x04loop\x18\x02 \x01(\x0b\x32\x1c.fastvideo.common.v1.LoopRef\x12\x12\n\nsession_id\x18\x03 \x01(\t\x12\x12\n\nprogram_id\x18\x04 \x01(\t\x12\x0f\n\x07loop_id\x18\x05 \x01(\t\x12\x19\n\x11model_instance_id\x18\x06 \x01(\t\x12+\n\x04kind\x18\x07 \x01(\x0e\x32\x1d.fastvideo.common.v1.UnitKind\x12\x32\n\nstep_range\x18\x08 \x01(\x0b\x32\x1e.fastvideo.common.v1.StepRange\x12\x11\n\tbatch_key\x18\t \x01(\t\x12\x11\n\tmax_batch\x18\n \x01(\r\x12\x12\n\ncost_phase\x18\x0b \x01(\t\x12\x12\n\ncost_shape\x18\x0c \x01(\t\x12\x37\n\tresources\x18\r \x01(\x0b\x32$.fastvideo.common.v1.ResourceRequest\x12\x32\n\ncache_plan\x18\x0e \x01(\x0b\x32\x1e.fastvideo.common.v1.CachePlan\x12:\n\x0eplacement_hint\x18\x0f \x01(\x0b\x32\".fastvideo.common.v1.PlacementHint\x12\x35\n\x0coutput_sinks\x18\x10 \x03(\x0b\x32\x1f.fastvideo.common.v1.OutputSink\x12\x17\n\x0f\x63\x61ncel_boundary\x18\x11 \x01(\x08\x12\x1a\n\x12unconditional_next\x18\x12 \x01(\r\"{\n\x08WorkPlan\x12*\n\x04loop\x18\x01 \x01(\x0b\x32\x1c.fastvideo.common.v1.LoopRef\x12\x15\n\rstate_version\x18\x02 \x01(\x04\x12,\n\x05units\x18\x03 \x03(\x0b\x32\x1d.fastvideo.common.v1.WorkUnit\"\xab\x01\n\tLoopState\x12*\n\x04loop\x18\x01 \x01(\x0b\x32\x1c.fastvideo.common.v1.LoopRef\x12\x0f\n\x07loop_id\x18\x02 \x01(\t\x12\x0e\n\x06schema\x18\x03 \x01(\t\x12\x0f\n\x07version\x18\x04 \x01(\x04\x12\x30\n\x08position\x18\x05 \x01(\x0b\x32\x1e.fastvideo.common.v1.StepRange\x12\x0e\n\x06\x64igest\x18\x06 \x01(\t\"\xb5\x02\n\nModelState\x12\x19\n\x11model_instance_id\x18\x01 \x01(\t\x12\x10\n\x08model_id\x18\x02 \x01(\t\x12\x13\n\x0b\x63\x61rd_digest\x18\x03 \x01(\t\x12\x17\n\x0fweights_version\x18\x04 \x01(\t\x12N\n\x10\x61\x64\x61pter_versions\x18\x05 \x03(\x0b\x32\x34.fastvideo.common.v1.ModelState.AdapterVersionsEntry\x12\x11\n\tprecision\x18\x06 \x01(\t\x12\x1a\n\x12parallel_plan_hash\x18\x07 \x01(\t\x12\x15\n\rweights_bytes\x18\x08 \x01(\x04\x1a\x36\n\x14\x41\x64\x61pterVersionsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\xcd\x03\n\nStepResult\x12\x0f\n\x07unit_id\x18\x01 \x01(\t\x12*\n\x04loop\x18\x02 \x01(\x0b\x32\x1c.fastvideo.common.v1.LoopRef\x12\x15\n\rstate_version\x18\x03 \x01(\x04\x12\x14\n\x0cstate_digest\x18\x04 \x01(\t\x12\x37\n\rcache_lookups\x18\x05 \x03(\x0b\x32 .fastvideo.common.v1.CacheLookup\x12\x35\n\tnext_plan\x18\x06 \x01(\x0b\x32\x1d.fastvideo.common.v1.WorkPlanH\x00\x88\x01\x01\x12\x39\n\x0bloop_result\x18\x07 \x01(\x0b\x32\x1f.fastvideo.common.v1.LoopResultH\x01\x88\x01\x01\x12\x34\n\x05\x65rror\x18\x08 \x01(\x0b\x32 .fastvideo.common.v1.ErrorDetailH\x02\x88\x01\x01\x12\x32\n\nstep_range\x18\t \x01(\x0b\x32\x1e.fastvideo.common.v1.StepRange\x12\x18\n\x10measured_seconds\x18\n \x01(\x01\x42\x0c\n\n_next_planB\x0e\n\x0c_loop_resultB\x08\n\x06_error\"\xb7\x03\n\nLoopResult\x12*\n\x04loop\x18\x01 \x01(\x0b\x32\x1c.fastvideo.common.v1.LoopRef\x12\x13\n\x0bvalue_names\x18\x02 \x03(\t\x12\x14\n\x0c\x61rtifact_ids\x18\x03 \x03(\t\x12=\n\x07\x64igests\x18\x04 \x03(\x0b\x32,.fastvideo.common.v1.LoopResult.DigestsEntry\x12;\n\x06scores\x18\x05 \x03(\x0b\x32+.fastvideo.common.v1.LoopResult.ScoresEntry\x12\x44\n\x0bvalue_bytes\x18\x06 \x03(\x0b\x32/.fastvideo.common.v1.LoopResult.ValueBytesEntry\x1a.\n\x0c\x44igestsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x1a-\n\x0bScoresEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\x1a\x31\n\x0fValueBytesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x04:\x02\x38\x01\"\xe7\x02\n\x0cLoopSnapshot\x12*\n\x04loop\x18\x01 \x01(\x0b\x32\x1c.fastvideo.common.v1.LoopRef\x12\x0f\n\x07loop_id\x18\x02 \x01(\t\x12\r\n\x05\x65nded\x18\x03 \x01(\x08\x12\x15\n\rstate_version\x18\x04 \x01(\x04\x12\x12\n\nsteps_done\x18\x05 \x01(\r\x12\r\n\x05steps\x18\x06 \x01(\r\x12\x0e\n\x06schema\x18\x07 \x01(\t\x12\x0e\n\x06\x66ormat\x18\x08 \x01(\r\x12\x0e\n\x06\x64igest\x18\t \x01(\t\x12\x12\n\nsize_bytes\x18\n \x01(\x04\x12\x14\n\x0cstate_digest\x18\x0b \x01(\t\x12\x13\n\x0b\x63\x61rd_digest\x18\x0c \x01(\t\x12\x17\n\x0fweights_version\x18\r \x01(\t\x12\x39\n\x0bloop_result\x18\x0e \x01(\x0b\x32\x1f.fastvideo.common.v1.LoopResultH\x00\x88\x01\x01\x42\x0e\n\x0c_loop_result*\xe1\x03\n\x08UnitKind\x12\x19\n\x15UNIT_KIND_UNSPECIFIED\x10\x00\x12\x16\n\x12UNIT_KIND_AR_TOKEN\x10\x01\x12\x18\n\x14UNIT_KIND_AR_PREFILL\x10\x02\x12\x1c\n\x18UNIT_KIND_DIFFUSION_STEP\x10\x03\x12\x1e\n\x1aUNIT_KIND_DIFFUSION_WINDOW\x10\x04\x12\x1b\n\x17UNIT_KIND_ENCODER_CHUNK\x10\x05\x12\x16\n\x12UNIT_KIND_VAE_TILE\x10\x06\x12\x19\n\x15UNIT_KIND_AUDIO_CHUNK\x10\x07\x12\x1a\n\x16UNIT_KIND_REWARD_BATCH\x10\x08\x12\x1b\n\x17UNIT_KIND_LOGPROB_BATCH\x10\t\x12\x1b\n\x17UNIT_KIND_TRANSFER_SEND\x10\n\x12\x1b\n\x17UNIT_KIND_TRANSFER_RECV\x10\x0b\x12\x18\n\x14UNIT_KIND_CACHE_LOAD\x10\x0c\x12\x18\n\x14UNIT_KIND_CACHE_SAVE\x10\r\x12\x1c\n\x18UNIT_KIND_ARTIFACT_WRITE\x10\x0e\x12\x1b\n\x17UNIT_KIND_GRAPH_CAPTURE\x10\x0f\x12\x18\n\x14UNIT_KIND_CHUNK_STEP\x10\x10*\xac\x01\n\x0f\x43\x61ncelScopeKind\x12!\n\x1d\x43\x41NCEL_SCOPE_KIND_UNSPECIFIED\x10\x00\x12\x1d\n\x19\x43\x41NCEL_SCOPE_KIND_REQUEST\x10\x01\x12\x1a\n\x16\x43\x41NCEL_SCOPE_KIND_LOOP\x10\x02\x12\x1c\n\x18\x43\x41NCEL_SCOPE_KIND_STREAM\x10\x03\x12\x1d\n\x19\x43\x41NCEL_SCOPE_KIND_SESSION\x10\x04\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -45,10 +45,10 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_LOOPRESULT_SCORESENTRY']._serialized_options = b'8\001'
   _globals['_LOOPRESULT_VALUEBYTESENTRY']._loaded_options = None
   _globals['_LOOPRESULT_VALUEBYTESENTRY']._serialized_options = b'8\001'
-  _globals['_UNITKIND']._serialized_start=3357
-  _globals['_UNITKIND']._serialized_end=3838
-  _globals['_CANCELSCOPEKIND']._serialized_start=3841
-  _globals['_CANCELSCOPEKIND']._serialized_end=4013
+  _globals['_UNITKIND']._serialized_start=3384
+  _globals['_UNITKIND']._serialized_end=3865
+  _globals['_CANCELSCOPEKIND']._serialized_start=3868
+  _globals['_CANCELSCOPEKIND']._serialized_end=4040
   _globals['_CANCELSCOPE']._serialized_start=123
   _globals['_CANCELSCOPE']._serialized_end=207
   _globals['_LOOPREF']._serialized_start=209
@@ -56,37 +56,37 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_STEPRANGE']._serialized_start=274
   _globals['_STEPRANGE']._serialized_end=329
   _globals['_RESOURCEREQUEST']._serialized_start=332
-  _globals['_RESOURCEREQUEST']._serialized_end=732
-  _globals['_RESOURCEREQUEST_MEMORYBYTESENTRY']._serialized_start=632
-  _globals['_RESOURCEREQUEST_MEMORYBYTESENTRY']._serialized_end=682
-  _globals['_RESOURCEREQUEST_ROLESLOTSENTRY']._serialized_start=684
-  _globals['_RESOURCEREQUEST_ROLESLOTSENTRY']._serialized_end=732
-  _globals['_CACHEPLAN']._serialized_start=734
-  _globals['_CACHEPLAN']._serialized_end=776
-  _globals['_PLACEMENTHINT']._serialized_start=778
-  _globals['_PLACEMENTHINT']._serialized_end=823
-  _globals['_OUTPUTSINK']._serialized_start=825
-  _globals['_OUTPUTSINK']._serialized_end=865
-  _globals['_WORKUNIT']._serialized_start=868
-  _globals['_WORKUNIT']._serialized_end=1475
-  _globals['_WORKPLAN']._serialized_start=1477
-  _globals['_WORKPLAN']._serialized_end=1600
-  _globals['_LOOPSTATE']._serialized_start=1603
-  _globals['_LOOPSTATE']._serialized_end=1774
-  _globals['_MODELSTATE']._serialized_start=1777
-  _globals['_MODELSTATE']._serialized_end=2086
-  _globals['_MODELSTATE_ADAPTERVERSIONSENTRY']._serialized_start=2032
-  _globals['_MODELSTATE_ADAPTERVERSIONSENTRY']._serialized_end=2086
-  _globals['_STEPRESULT']._serialized_start=2089
-  _globals['_STEPRESULT']._serialized_end=2550
-  _globals['_LOOPRESULT']._serialized_start=2553
-  _globals['_LOOPRESULT']._serialized_end=2992
-  _globals['_LOOPRESULT_DIGESTSENTRY']._serialized_start=2848
-  _globals['_LOOPRESULT_DIGESTSENTRY']._serialized_end=2894
-  _globals['_LOOPRESULT_SCORESENTRY']._serialized_start=2896
-  _globals['_LOOPRESULT_SCORESENTRY']._serialized_end=2941
-  _globals['_LOOPRESULT_VALUEBYTESENTRY']._serialized_start=2943
-  _globals['_LOOPRESULT_VALUEBYTESENTRY']._serialized_end=2992
-  _globals['_LOOPSNAPSHOT']._serialized_start=2995
-  _globals['_LOOPSNAPSHOT']._serialized_end=3354
+  _globals['_RESOURCEREQUEST']._serialized_end=759
+  _globals['_RESOURCEREQUEST_MEMORYBYTESENTRY']._serialized_start=659
+  _globals['_RESOURCEREQUEST_MEMORYBYTESENTRY']._serialized_end=709
+  _globals['_RESOURCEREQUEST_ROLESLOTSENTRY']._serialized_start=711
+  _globals['_RESOURCEREQUEST_ROLESLOTSENTRY']._serialized_end=759
+  _globals['_CACHEPLAN']._serialized_start=761
+  _globals['_CACHEPLAN']._serialized_end=803
+  _globals['_PLACEMENTHINT']._serialized_start=805
+  _globals['_PLACEMENTHINT']._serialized_end=850
+  _globals['_OUTPUTSINK']._serialized_start=852
+  _globals['_OUTPUTSINK']._serialized_end=892
+  _globals['_WORKUNIT']._serialized_start=895
+  _globals['_WORKUNIT']._serialized_end=1502
+  _globals['_WORKPLAN']._serialized_start=1504
+  _globals['_WORKPLAN']._serialized_end=1627
+  _globals['_LOOPSTATE']._serialized_start=1630
+  _globals['_LOOPSTATE']._serialized_end=1801
+  _globals['_MODELSTATE']._serialized_start=1804
+  _globals['_MODELSTATE']._serialized_end=2113
+  _globals['_MODELSTATE_ADAPTERVERSIONSENTRY']._serialized_start=2059
+  _globals['_MODELSTATE_ADAPTERVERSIONSENTRY']._serialized_end=2113
+  _globals['_STEPRESULT']._serialized_start=2116
+  _globals['_STEPRESULT']._serialized_end=2577
+  _globals['_LOOPRESULT']._serialized_start=2580
+  _globals['_LOOPRESULT']._serialized_end=3019
+  _globals['_LOOPRESULT_DIGESTSENTRY']._serialized_start=2875
+  _globals['_LOOPRESULT_DIGESTSENTRY']._serialized_end=2921
+  _globals['_LOOPRESULT_SCORESENTRY']._serialized_start=2923
+  _globals['_LOOPRESULT_SCORESENTRY']._serialized_end=2968
+  _globals['_LOOPRESULT_VALUEBYTESENTRY']._serialized_start=2970
+  _globals['_LOOPRESULT_VALUEBYTESENTRY']._serialized_end=3019
+  _globals['_LOOPSNAPSHOT']._serialized_start=3022
+  _globals['_LOOPSNAPSHOT']._serialized_end=3381
 # @@protoc_insertion_point(module_scope)

@@ -223,6 +223,7 @@ class ResourceRequest(_message.Message):
     STREAM_SLOTS_FIELD_NUMBER: _builtins.int
     STAGING_BYTES_FIELD_NUMBER: _builtins.int
     ROLE_SLOTS_FIELD_NUMBER: _builtins.int
+    CACHE_BLOCKS_KEPT_FIELD_NUMBER: _builtins.int
     compute: _builtins.bool
     """A window on the device's compute; false for units off the step path."""
     cache_blocks: _builtins.int
@@ -232,6 +233,10 @@ class ResourceRequest(_message.Message):
     stream_slots: _builtins.int
     """Places in the output stream."""
     staging_bytes: _builtins.int
+    cache_blocks_kept: _builtins.bool
+    """The cache blocks are what the loop holds from this unit on until it ends;
+    false reserves them for this unit alone.
+    """
     @_builtins.property
     def memory_bytes(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
         """Bytes by memory pool tag."""
@@ -251,10 +256,11 @@ class ResourceRequest(_message.Message):
         stream_slots: _builtins.int = ...,
         staging_bytes: _builtins.int = ...,
         role_slots: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
+        cache_blocks_kept: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cache_blocks", b"cache_blocks", "capture_shape", b"capture_shape", "compute", b"compute", "memory_bytes", b"memory_bytes", "role_slots", b"role_slots", "staging_bytes", b"staging_bytes", "stream_slots", b"stream_slots", "transfer_bytes", b"transfer_bytes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cache_blocks", b"cache_blocks", "cache_blocks_kept", b"cache_blocks_kept", "capture_shape", b"capture_shape", "compute", b"compute", "memory_bytes", b"memory_bytes", "role_slots", b"role_slots", "staging_bytes", b"staging_bytes", "stream_slots", b"stream_slots", "transfer_bytes", b"transfer_bytes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -1516,6 +1516,7 @@ class DispatchBatch(_message.Message):
     worker_id: _builtins.str
     kind: _work_pb2.UnitKind.ValueType
     predicted_seconds: _builtins.float
+    """Of all the steps that are granted."""
     window: _builtins.int
     """Consecutive steps granted; 1 is a single step."""
     @_builtins.property

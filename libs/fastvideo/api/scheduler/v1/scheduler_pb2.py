@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from fastvideo.api.common.v1 import deployment_pb2 as fastvideo_dot_common_dot_v1_dot_deployment__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n&fastvideo/scheduler/v1/scheduler.proto\x12\x16\x66\x61stvideo.scheduler.v1\x1a$fastvideo/common/v1/deployment.proto\"P\n\x15\x41nnounceWorkerRequest\x12\x11\n\tworker_id\x18\x01 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x02 \x01(\t\x12\x13\n\x0bincarnation\x18\x03 \x01(\t\":\n\x16\x41nnounceWorkerResponse\x12\x10\n\x08\x61ttached\x18\x01 \x01(\x08\x12\x0e\n\x06leader\x18\x02 \x01(\x08\"\x12\n\x10GetStatusRequest\"~\n\x0cWorkerStatus\x12\x11\n\tworker_id\x18\x01 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x02 \x01(\t\x12\x10\n\x08\x61ttached\x18\x03 \x01(\x08\x12\x0e\n\x06models\x18\x04 \x03(\t\x12\r\n\x05loops\x18\x05 \x01(\r\x12\x19\n\x11\x62\x61tches_in_flight\x18\x06 \x01(\r\"\xab\x02\n\x11GetStatusResponse\x12\x14\n\x0cscheduler_id\x18\x01 \x01(\t\x12\x0e\n\x06leader\x18\x02 \x01(\x08\x12\r\n\x05\x65poch\x18\x03 \x01(\x04\x12\x35\n\x07workers\x18\x04 \x03(\x0b\x32$.fastvideo.scheduler.v1.WorkerStatus\x12\x15\n\rlive_requests\x18\x05 \x01(\r\x12\x17\n\x0fqueued_requests\x18\x06 \x01(\r\x12I\n\x08reserved\x18\x07 \x03(\x0b\x32\x37.fastvideo.scheduler.v1.GetStatusResponse.ReservedEntry\x1a/\n\rReservedEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\"\x1a\n\x18GetDeploymentCardRequest\"N\n\x19GetDeploymentCardResponse\x12\x31\n\x04\x63\x61rd\x18\x01 \x01(\x0b\x32#.fastvideo.common.v1.DeploymentCard2\xdf\x02\n\x10SchedulerService\x12o\n\x0e\x41nnounceWorker\x12-.fastvideo.scheduler.v1.AnnounceWorkerRequest\x1a..fastvideo.scheduler.v1.AnnounceWorkerResponse\x12`\n\tGetStatus\x12(.fastvideo.scheduler.v1.GetStatusRequest\x1a).fastvideo.scheduler.v1.GetStatusResponse\x12x\n\x11GetDeploymentCard\x12\x30.fastvideo.scheduler.v1.GetDeploymentCardRequest\x1a\x31.fastvideo.scheduler.v1.GetDeploymentCardResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n&fastvideo/scheduler/v1/scheduler.proto\x12\x16\x66\x61stvideo.scheduler.v1\x1a$fastvideo/common/v1/deployment.proto\"P\n\x15\x41nnounceWorkerRequest\x12\x11\n\tworker_id\x18\x01 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x02 \x01(\t\x12\x13\n\x0bincarnation\x18\x03 \x01(\t\":\n\x16\x41nnounceWorkerResponse\x12\x10\n\x08\x61ttached\x18\x01 \x01(\x08\x12\x0e\n\x06leader\x18\x02 \x01(\x08\"\x12\n\x10GetStatusRequest\"~\n\x0cWorkerStatus\x12\x11\n\tworker_id\x18\x01 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x02 \x01(\t\x12\x10\n\x08\x61ttached\x18\x03 \x01(\x08\x12\x0e\n\x06models\x18\x04 \x03(\t\x12\r\n\x05loops\x18\x05 \x01(\r\x12\x19\n\x11\x62\x61tches_in_flight\x18\x06 \x01(\r\"\xda\x02\n\x11GetStatusResponse\x12\x14\n\x0cscheduler_id\x18\x01 \x01(\t\x12\x0e\n\x06leader\x18\x02 \x01(\x08\x12\r\n\x05\x65poch\x18\x03 \x01(\x04\x12\x35\n\x07workers\x18\x04 \x03(\x0b\x32$.fastvideo.scheduler.v1.WorkerStatus\x12\x15\n\rlive_requests\x18\x05 \x01(\r\x12\x17\n\x0fqueued_requests\x18\x06 \x01(\r\x12I\n\x08reserved\x18\x07 \x03(\x0b\x32\x37.fastvideo.scheduler.v1.GetStatusResponse.ReservedEntry\x12\x18\n\x10prediction_error\x18\x08 \x01(\x01\x12\x13\n\x0bpredictions\x18\t \x01(\x04\x1a/\n\rReservedEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\"\x1a\n\x18GetDeploymentCardRequest\"N\n\x19GetDeploymentCardResponse\x12\x31\n\x04\x63\x61rd\x18\x01 \x01(\x0b\x32#.fastvideo.common.v1.DeploymentCard2\xdf\x02\n\x10SchedulerService\x12o\n\x0e\x41nnounceWorker\x12-.fastvideo.scheduler.v1.AnnounceWorkerRequest\x1a..fastvideo.scheduler.v1.AnnounceWorkerResponse\x12`\n\tGetStatus\x12(.fastvideo.scheduler.v1.GetStatusRequest\x1a).fastvideo.scheduler.v1.GetStatusResponse\x12x\n\x11GetDeploymentCard\x12\x30.fastvideo.scheduler.v1.GetDeploymentCardRequest\x1a\x31.fastvideo.scheduler.v1.GetDeploymentCardResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -43,13 +43,13 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_WORKERSTATUS']._serialized_start=266
   _globals['_WORKERSTATUS']._serialized_end=392
   _globals['_GETSTATUSRESPONSE']._serialized_start=395
-  _globals['_GETSTATUSRESPONSE']._serialized_end=694
-  _globals['_GETSTATUSRESPONSE_RESERVEDENTRY']._serialized_start=647
-  _globals['_GETSTATUSRESPONSE_RESERVEDENTRY']._serialized_end=694
-  _globals['_GETDEPLOYMENTCARDREQUEST']._serialized_start=696
-  _globals['_GETDEPLOYMENTCARDREQUEST']._serialized_end=722
-  _globals['_GETDEPLOYMENTCARDRESPONSE']._serialized_start=724
-  _globals['_GETDEPLOYMENTCARDRESPONSE']._serialized_end=802
-  _globals['_SCHEDULERSERVICE']._serialized_start=805
-  _globals['_SCHEDULERSERVICE']._serialized_end=1156
+  _globals['_GETSTATUSRESPONSE']._serialized_end=741
+  _globals['_GETSTATUSRESPONSE_RESERVEDENTRY']._serialized_start=694
+  _globals['_GETSTATUSRESPONSE_RESERVEDENTRY']._serialized_end=741
+  _globals['_GETDEPLOYMENTCARDREQUEST']._serialized_start=743
+  _globals['_GETDEPLOYMENTCARDREQUEST']._serialized_end=769
+  _globals['_GETDEPLOYMENTCARDRESPONSE']._serialized_start=771
+  _globals['_GETDEPLOYMENTCARDRESPONSE']._serialized_end=849
+  _globals['_SCHEDULERSERVICE']._serialized_start=852
+  _globals['_SCHEDULERSERVICE']._serialized_end=1203
 # @@protoc_insertion_point(module_scope)

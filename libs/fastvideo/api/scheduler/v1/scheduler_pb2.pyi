@@ -150,11 +150,18 @@ class GetStatusResponse(_message.Message):
     LIVE_REQUESTS_FIELD_NUMBER: _builtins.int
     QUEUED_REQUESTS_FIELD_NUMBER: _builtins.int
     RESERVED_FIELD_NUMBER: _builtins.int
+    PREDICTION_ERROR_FIELD_NUMBER: _builtins.int
+    PREDICTIONS_FIELD_NUMBER: _builtins.int
     scheduler_id: _builtins.str
     leader: _builtins.bool
     epoch: _builtins.int
     live_requests: _builtins.int
     queued_requests: _builtins.int
+    prediction_error: _builtins.float
+    """How far predicted device-seconds were off lately, relative to what was
+    measured, 0 to 1; and how many predictions were compared.
+    """
+    predictions: _builtins.int
     @_builtins.property
     def workers(self) -> _containers.RepeatedCompositeFieldContainer[Global___WorkerStatus]: ...
     @_builtins.property
@@ -171,10 +178,12 @@ class GetStatusResponse(_message.Message):
         live_requests: _builtins.int = ...,
         queued_requests: _builtins.int = ...,
         reserved: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
+        prediction_error: _builtins.float = ...,
+        predictions: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "leader", b"leader", "live_requests", b"live_requests", "queued_requests", b"queued_requests", "reserved", b"reserved", "scheduler_id", b"scheduler_id", "workers", b"workers"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "leader", b"leader", "live_requests", b"live_requests", "prediction_error", b"prediction_error", "predictions", b"predictions", "queued_requests", b"queued_requests", "reserved", b"reserved", "scheduler_id", b"scheduler_id", "workers", b"workers"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
