@@ -10,7 +10,7 @@ from bisect import bisect_left, insort
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 from fastvideo.scheduling.admission import Ledger, add_amounts, declared_amounts, slot_of
 from fastvideo.scheduling.policy import SchedulingPolicy
@@ -50,6 +50,9 @@ class _Place(NamedTuple):
 class ReadyUnit:
     """A unit that could run now."""
 
+    # Choosing notes who has aged; taking in its choices does not.
+    INCIDENTAL: ClassVar = frozenset({"place"})
+
     unit: WorkUnit
     place: _Place
     since: datetime
@@ -60,6 +63,8 @@ class ReadyUnit:
 @dataclass(slots=True)
 class ReadyUnits:
     """The ready units of one worker that need one kind of slot, in order and by group."""
+
+    INCIDENTAL: ClassVar = frozenset({"fresh", "groups"})
 
     # In the order of arrival, so the first is the one that has waited longest.
     units: dict[str, ReadyUnit] = field(default_factory=dict)

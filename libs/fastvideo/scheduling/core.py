@@ -16,6 +16,7 @@ from fastvideo.scheduling.inputs import SchedulerInput
 from fastvideo.scheduling.observe import observe
 from fastvideo.scheduling.policy import SchedulingPolicy
 from fastvideo.scheduling.request_scheduler import ModelCatalog
+from fastvideo.scheduling.snapshot import SchedulerSnapshot, put_back, take
 from fastvideo.scheduling.state import new_state
 from fastvideo.scheduling.work import LoopRef
 
@@ -42,6 +43,36 @@ class SchedulerCore:
     ) -> None:
         self._state = new_state(catalog, policy or SchedulingPolicy(), epoch)
         self._decider = Decider(self._state)
+
+    @classmethod
+    def restore(
+        cls,
+        catalog: ModelCatalog,
+        policy: SchedulingPolicy | None,
+        snapshot: SchedulerSnapshot,
+        epoch: int | None = None,
+    ) -> "SchedulerCore":
+        """The core whose snapshot it is: it decides as that one would have.
+
+        `epoch` is the snapshot's unless given. Raises what the catalog raises when it has a live
+        request's program no more.
+        """
+        core = cls(catalog, policy=policy)
+        state = core._state
+        put_back(state, snapshot.values)
+        for request in state.requests.values():
+            request.graph = state.programs.select(request.spec)
+        if epoch is not None:
+            state.epoch = epoch
+        return core
+
+    def snapshot(self) -> SchedulerSnapshot:
+        """All that the core knows now; the core may go on at once."""
+        return take(self._state)
+
+    def digest(self) -> str:
+        """SHA-256 of all that the core knows; equal for cores that will decide alike."""
+        return self.snapshot().digest()
 
     def decide(self, event: SchedulerInput, now: datetime) -> tuple[Decision, ...]:
         """Take in an input and decide all that follows; the decisions are taken in already.
@@ -80,6 +111,11 @@ class SchedulerCore:
             if self._state.requests[request_id].ending is None:
                 return datetime.fromtimestamp(moment, UTC)
         return None
+
+    @property
+    def epoch(self) -> int:
+        """The epoch under which it decides."""
+        return self._state.epoch
 
     @property
     def live_requests(self) -> int:

@@ -16,7 +16,7 @@ falls back on:
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from math import log
-from typing import Final
+from typing import ClassVar, Final
 
 from fastvideo.deployment.card import CostEntry, CostModel
 from fastvideo.model.specs import CostPrior
@@ -79,6 +79,9 @@ class _Shape:
 
 class CostEstimator:
     """The shard's one cost model, for admission, placement and the deployment card."""
+
+    # Not in a snapshot (`snapshot`): what its maker gives it.
+    DERIVED: ClassVar = frozenset({"_priors", "_smoothing"})
 
     def __init__(self, priors: Priors, *, smoothing: float = 0.3) -> None:
         self._priors = priors

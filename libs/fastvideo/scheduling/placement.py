@@ -6,7 +6,8 @@ device-seconds among those that have its model and a place free.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
+from typing import ClassVar
 
 from fastvideo.requests.types import RequestSpec
 from fastvideo.scheduling.work import ModelState
@@ -39,6 +40,9 @@ class _Host:
 
 class PlacementScheduler:
     """The workers by model and load; costs O(log workers) a placement."""
+
+    # Not in a snapshot (`snapshot`): follows from the hosts.
+    DERIVED: ClassVar = frozenset({"_open"})
 
     def __init__(self) -> None:
         self._hosts: dict[str, _Host] = {}
@@ -102,6 +106,16 @@ class PlacementScheduler:
         if host is None or not host.is_open:
             return ()
         return tuple(dict.fromkeys(instance.model_id for instance in host.instances))
+
+    def rebuild(self) -> None:
+        """Make the heaps anew from the hosts, after a snapshot was put back."""
+        self._open = {}
+        for worker_id, host in self._hosts.items():
+            for model_id in self.models(worker_id):
+                entry = (host.load_seconds, host.residents, worker_id, host.version)
+                self._open.setdefault(model_id, []).append(entry)
+        for heap in self._open.values():
+            heapify(heap)
 
     def _push(self, worker_id: str) -> None:
         host = self._hosts[worker_id]

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
 from math import inf
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 from fastvideo.requests.types import ErrorDetail, RequestMetrics, RequestSpec
 from fastvideo.scheduling.admission import AdmissionController, Ledger
@@ -33,6 +33,10 @@ class Ending:
 @dataclass(slots=True)
 class LiveRequest:
     """A request that has not ended."""
+
+    # Not in a snapshot: follows from the spec. And what only choosing notes, not taking in.
+    DERIVED: ClassVar = frozenset({"graph"})
+    INCIDENTAL: ClassVar = frozenset({"walk_due"})
 
     spec: RequestSpec
     graph: ProgramGraph | None
@@ -134,6 +138,9 @@ class Waiting(NamedTuple):
 @dataclass(slots=True)
 class SchedulerState:
     """All that the core knows, with the layers whose rules it follows."""
+
+    # Not in a snapshot (`snapshot`): rules, which the policy and the catalog give.
+    DERIVED: ClassVar = frozenset({"policy", "admission", "programs", "loop_rules"})
 
     policy: SchedulingPolicy
     epoch: int
