@@ -135,6 +135,8 @@ class Attachment:
             self._spawn(self._execute(wire.from_proto(ExecuteBatch, request.execute_batch)))
         elif kind == "release_loops":
             self._commands.release(wire.from_proto(ReleaseLoops, request.release_loops))
+        elif kind == "yield_batch":
+            self._commands.yield_batch(request.yield_batch.batch_id)
         elif kind != "heartbeat":
             raise InvalidField("message", kind, "a command or a heartbeat; Hello comes once")
 

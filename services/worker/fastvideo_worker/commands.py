@@ -2,8 +2,10 @@
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Final
 
+from fastvideo.clock import Clock
 from fastvideo.engine.executor import Executor
 from fastvideo.engine.request_inputs import RequestInputs
 from fastvideo.errors import FastVideoError, Unavailable
@@ -33,12 +35,14 @@ class Commands:
         inputs: RequestInputs,
         compute: Lane,
         io: Lane,
+        clock: Clock,
     ) -> None:
         self._worker_id = worker_id
         self._executor = executor
         self._inputs = inputs
         self._compute = compute
         self._io = io
+        self._clock = clock
         self.draining = False
 
     @property
@@ -79,14 +83,16 @@ class Commands:
         self, command: ExecuteBatch, wanted: Callable[[], bool] = lambda: True
     ) -> BatchExecuted:
         """Run a batch. Raises what `Executor.execute` raises for one that may not be."""
+        given_s = self._clock.monotonic_s()
 
         def call() -> BatchExecuted:
             if not wanted():
                 raise Unavailable("the scheduler is gone")
+            waited_s = self._clock.monotonic_s() - given_s
             with tracing.span_from(
                 command.traceparent, "worker.batch", _batch_attributes(command)
             ) as span:
-                executed = self._executor.execute(command)
+                executed = replace(self._executor.execute(command), waited_seconds=waited_s)
                 tracing.set_attributes(span, _result_attributes(executed))
                 return executed
 
@@ -96,6 +102,10 @@ class Commands:
     def refused(self, command: ExecuteBatch, error: Exception) -> BatchExecuted:
         """The answer to a batch that could not be run at all."""
         return self._executor.refused(command, error)
+
+    def yield_batch(self, batch_id: str) -> None:
+        """End a batch's window at its next boundary."""
+        self._executor.yield_batch(batch_id)
 
     def release(self, command: ReleaseLoops) -> None:
         """Free what an attempt holds."""
@@ -139,6 +149,7 @@ def _batch_attributes(command: ExecuteBatch) -> dict[str, tracing.AttributeValue
         "fastvideo.batch_id": command.batch_id,
         "fastvideo.batch.kind": command.kind.value,
         "fastvideo.batch.size": len(command.unit_ids),
+        "fastvideo.batch.window": command.window,
         "fastvideo.batch.unit_ids": ",".join(shown),
     }
 
@@ -148,6 +159,9 @@ def _result_attributes(executed: BatchExecuted) -> dict[str, tracing.AttributeVa
     failed = [result for result in executed.results if result.error is not None]
     return {
         "fastvideo.batch.forwards": executed.forwards,
+        "fastvideo.batch.units": len(executed.results),
+        "fastvideo.batch.waited_seconds": executed.waited_seconds,
+        "fastvideo.batch.yielded": executed.yielded,
         "fastvideo.batch.request_ids": ",".join(list(requests)[:_SHOWN_UNITS_MAX]),
         "fastvideo.batch.failed_units": len(failed),
     }

@@ -81,6 +81,7 @@ class Worker:
             inputs=RequestInputs(artifacts, executor.values),
             compute=self._compute,
             io=io,
+            clock=self._clock,
         )
         models = Models(
             catalog=catalog,

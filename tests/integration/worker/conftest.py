@@ -274,7 +274,8 @@ class SchedulerClient:
         prepared: LoopPrepared = await self.next(LoopPrepared)
         return prepared.plan
 
-    async def execute(self, *plans: WorkPlan, batch_id: str = "b") -> BatchExecuted:
+    async def dispatch(self, *plans: WorkPlan, batch_id: str = "b", window: int = 1) -> None:
+        """Send a batch and wait for nothing."""
         units = [unit for plan in plans for unit in plan.units]
         await self.write(
             execute_batch=wire.to_proto(
@@ -282,9 +283,15 @@ class SchedulerClient:
                     batch_id=batch_id,
                     kind=units[0].kind,
                     unit_ids=tuple(unit.unit_id for unit in units),
+                    window=window,
                 )
             )
         )
+
+    async def execute(
+        self, *plans: WorkPlan, batch_id: str = "b", window: int = 1
+    ) -> BatchExecuted:
+        await self.dispatch(*plans, batch_id=batch_id, window=window)
         executed: BatchExecuted = await self.next(BatchExecuted)
         return executed
 
