@@ -95,7 +95,11 @@ async def test_a_release_ends_the_window_at_the_next_boundary(
     async with attach() as client:
         going = await driver(client, entry, make_spec("going", steps=40)).until("denoise")
         staying = await driver(client, entry, make_spec("staying", steps=40)).until("denoise")
+        before = await driver(client, entry, make_spec("before", steps=2)).until("denoise")
+        await client.dispatch(before)
         await client.dispatch(going, staying, window=40)
+        # What stood before the window is done, so the window runs.
+        await client.next(BatchExecuted)
         await client.release("going")
         executed = await client.next(BatchExecuted)
         of_going = [r for r in executed.results if r.loop.request_id == "going"]
@@ -104,5 +108,6 @@ async def test_a_release_ends_the_window_at_the_next_boundary(
         assert of_going[-1].error.reason == "LOOP_RELEASED"
         assert len(of_going) <= len(of_staying) < 40
         health = await client.stub.Health(worker_pb2.HealthRequest(), timeout=5)
-        assert health.loops == 1
+        assert health.loops == 2
         await client.release("staying")
+        await client.release("before")
