@@ -19,7 +19,7 @@ CONTROL_TESTS := $(wildcard $(addprefix tests/unit/,house artifacts blobs bus cl
 	events local model program requests rpc scheduling service sessions telemetry))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow bench lint protos no-torch up down clean
+.PHONY: help setup demo test test-plain test-slow bench lint protos no-torch up down clean
 
 help: ## List the commands
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 12
@@ -34,6 +34,9 @@ demo: setup ## A prompt becomes out/demo.mp4 and out/demo.png through the real s
 
 test: setup ## The fast suite
 	$(BIN)/python -m pytest -m "not slow and not gpu"
+
+test-plain: ## The pure tests with Python alone: no pytest, no package
+	$(PYTHON) -S tests/run.py
 
 test-slow: setup ## What takes long: random kills, parity over many shapes
 	$(BIN)/python -m pytest -m "slow and not gpu"

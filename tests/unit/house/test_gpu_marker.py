@@ -4,6 +4,8 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 TESTS = Path(__file__).resolve().parents[2]
 MAKEFILE = TESTS.parent / "Makefile"
 
@@ -51,6 +53,7 @@ def test_the_check_finds_what_is_not_marked() -> None:
     assert list(unmarked(MARKED)) == []
 
 
+@pytest.mark.row("TST-14")
 def test_whatever_asks_for_an_accelerator_is_marked_gpu() -> None:
     found = {
         str(path.relative_to(TESTS)): names
@@ -60,6 +63,7 @@ def test_whatever_asks_for_an_accelerator_is_marked_gpu() -> None:
     assert found == {}
 
 
+@pytest.mark.row("TST-14")
 def test_the_suites_of_every_day_leave_gpu_tests_out() -> None:
     runs = [line for line in MAKEFILE.read_text().splitlines() if "-m pytest" in line]
     assert runs
