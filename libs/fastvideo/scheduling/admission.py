@@ -5,15 +5,19 @@ Every worker has a budget and a ledger of what is reserved on it, by resource na
 | resource          | what it counts                                   |
 |-------------------|--------------------------------------------------|
 | compute_slots     | batches in flight on the device                  |
+| compute_seconds   | predicted device-seconds of them                 |
 | io_slots          | units off the step path, such as artifact writes |
 | resident_requests | requests that hold state                         |
 | memory_bytes/TAG  | bytes of a memory pool                           |
-| cache_blocks      | blocks of paged caches                           |
+| cache_blocks      | blocks of caches, for a unit or while a loop lives |
 | transfer_bytes    | bytes on their way to another worker             |
 | capture_shapes    | graph shapes being captured                      |
 | stream_slots      | places in output streams                         |
 | staging_bytes     | bytes of host staging                            |
 | role_slots/ROLE   | places in a role pool                            |
+
+A unit whose prediction is more than the whole budget of seconds takes all of it, since a
+prediction alone makes nothing impossible.
 """
 
 from collections.abc import Mapping
@@ -25,6 +29,7 @@ from fastvideo.scheduling.events import WorkerAttached
 from fastvideo.scheduling.work import ResourceRequest, WorkUnit
 
 COMPUTE: Final = "compute_slots"
+SECONDS: Final = "compute_seconds"
 IO: Final = "io_slots"
 RESIDENT: Final = "resident_requests"
 MEMORY: Final = "memory_bytes/"
@@ -35,8 +40,11 @@ STREAM: Final = "stream_slots"
 STAGING: Final = "staging_bytes"
 ROLE: Final = "role_slots/"
 
-Amounts = Mapping[str, int]
-"""Resource name to amount."""
+Amounts = Mapping[str, float]
+"""Resource name to amount; seconds to the microsecond, all others whole."""
+
+# So that seconds that come and go add up to nothing again.
+_DIGITS: Final = 6
 
 
 @dataclass(slots=True)
@@ -44,10 +52,10 @@ class Ledger:
     """What one worker has and what is reserved there now."""
 
     # A resource that is absent is one that the worker does not limit.
-    budget: dict[str, int]
-    reserved: dict[str, int] = field(default_factory=dict)
+    budget: dict[str, float]
+    reserved: dict[str, float] = field(default_factory=dict)
 
-    def free(self, resource: str) -> int:
+    def free(self, resource: str) -> float:
         """What is left of a limited resource."""
         return self.budget[resource] - self.reserved.get(resource, 0)
 
@@ -56,7 +64,8 @@ class Ledger:
         for resource, amount in amounts.items():
             limit = self.budget.get(resource)
             if limit is not None and self.reserved.get(resource, 0) + amount > limit:
-                return f"{resource}: {amount} needed, {self.free(resource)} of {limit} free"
+                free = round(self.free(resource), _DIGITS)
+                return f"{resource}: {amount} needed, {free} of {limit} free"
         return None
 
     def reserve(self, amounts: Amounts) -> None:
@@ -65,12 +74,12 @@ class Ledger:
         if missing is not None:
             raise ContractViolation(f"reserved beyond the budget: {missing}", subject=missing)
         for resource, amount in amounts.items():
-            self.reserved[resource] = self.reserved.get(resource, 0) + amount
+            self.reserved[resource] = round(self.reserved.get(resource, 0) + amount, _DIGITS)
 
     def release(self, amounts: Amounts) -> None:
         """Give all of the amounts back. ContractViolation when more is given than was taken."""
         for resource, amount in amounts.items():
-            left = self.reserved.get(resource, 0) - amount
+            left = round(self.reserved.get(resource, 0) - amount, _DIGITS)
             if left < 0:
                 raise ContractViolation(f"released more {resource} than reserved", subject=resource)
             if left:
@@ -82,14 +91,20 @@ class Ledger:
 class AdmissionController:
     """Turns declarations into amounts and checks them against ledgers."""
 
-    def __init__(self, *, resident_requests_max: int, worker_budget: Amounts) -> None:
+    def __init__(
+        self,
+        *,
+        resident_requests_max: int,
+        worker_budget: Amounts,
+        role_budgets: Mapping[str, Amounts] | None = None,
+    ) -> None:
         self._resident_requests_max = resident_requests_max
         self._worker_budget = worker_budget
+        self._role_budgets = role_budgets or {}
 
     def ledger(self, worker: WorkerAttached) -> Ledger:
-        """An empty ledger with the budget that a worker announced."""
-        budget = {
-            **self._worker_budget,
+        """An empty ledger: what a worker announced, bounded by the policy, and what it did not."""
+        budget: dict[str, float] = {
             COMPUTE: worker.compute_slots,
             IO: worker.io_slots,
             RESIDENT: self._resident_requests_max,
@@ -97,6 +112,9 @@ class AdmissionController:
         }
         for tag, size in worker.memory_bytes.items():
             budget[MEMORY + tag] = size
+        given = {**self._worker_budget, **self._role_budgets.get(worker.role, {})}
+        for resource, amount in given.items():
+            budget[resource] = min(amount, budget.get(resource, amount))
         return Ledger(budget)
 
     def check_possible(self, unit: WorkUnit, ledger: Ledger) -> None:
@@ -116,23 +134,32 @@ def slot_of(unit: WorkUnit) -> str:
     return COMPUTE if unit.resources.compute else IO
 
 
-def unit_amounts(unit: WorkUnit) -> dict[str, int]:
-    """All that one unit reserves when it runs alone."""
-    return {slot_of(unit): 1, **declared_amounts(unit.resources)}
+def unit_amounts(unit: WorkUnit) -> dict[str, float]:
+    """All that one unit reserves when it runs alone, without the seconds."""
+    amounts = {slot_of(unit): 1, **declared_amounts(unit.resources)}
+    return add_amounts(amounts, kept_amounts(unit.resources))
 
 
-def add_amounts(one: Amounts, other: Amounts) -> dict[str, int]:
+def add_amounts(one: Amounts, other: Amounts) -> dict[str, float]:
     """Both together."""
-    total = dict(one)
+    total: dict[str, float] = dict(one)
     for resource, amount in other.items():
         total[resource] = total.get(resource, 0) + amount
     return total
 
 
-def declared_amounts(resources: ResourceRequest) -> dict[str, int]:
-    """A declaration as amounts, without its slot; zero amounts are left out."""
-    amounts = {MEMORY + tag: size for tag, size in resources.memory_bytes.items() if size}
-    if resources.cache_blocks:
+def subtract_amounts(one: Amounts, other: Amounts) -> dict[str, float]:
+    """The first without the second; what is nothing then is left out."""
+    left = {resource: amount - other.get(resource, 0) for resource, amount in one.items()}
+    return {resource: amount for resource, amount in left.items() if amount}
+
+
+def declared_amounts(resources: ResourceRequest) -> dict[str, float]:
+    """What a declaration takes while the unit runs, without its slot and without zeros."""
+    amounts: dict[str, float] = {
+        MEMORY + tag: size for tag, size in resources.memory_bytes.items() if size
+    }
+    if resources.cache_blocks and not resources.cache_blocks_kept:
         amounts[CACHE] = resources.cache_blocks
     if resources.transfer_bytes:
         amounts[TRANSFER] = resources.transfer_bytes
@@ -146,3 +173,10 @@ def declared_amounts(resources: ResourceRequest) -> dict[str, int]:
         if places:
             amounts[ROLE + role] = places
     return amounts
+
+
+def kept_amounts(resources: ResourceRequest) -> dict[str, float]:
+    """What a declaration takes until the loop ends, in place of what the loop kept before."""
+    if resources.cache_blocks and resources.cache_blocks_kept:
+        return {CACHE: resources.cache_blocks}
+    return {}

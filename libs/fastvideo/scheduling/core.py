@@ -95,6 +95,7 @@ class SchedulerCore:
         self._state.touched_requests.clear()
         self._state.touched_models.clear()
         self._state.touched_workers.clear()
+        self._state.untidy.clear()
 
     # -- what drivers ask ----------------------------------------------------------------
 

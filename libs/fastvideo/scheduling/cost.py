@@ -13,9 +13,9 @@ falls back on:
   is fitted to the phase's shapes; the first power while there is but one.
 """
 
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from math import log
 from typing import ClassVar, Final
 
 from fastvideo.deployment.card import CostEntry, CostModel
@@ -204,12 +204,12 @@ def _fixed_share(shapes: Iterable[_Shape]) -> float:
 
 def _other_shape(elements: int, known: list[tuple[int, float]]) -> float:
     """Seconds at a number of elements, from (elements, seconds) of other shapes."""
-    near, seconds = min(known, key=lambda point: abs(log(elements / point[0])))
-    points = [(log(size), log(taken)) for size, taken in known if taken > 0]
+    near, seconds = min(known, key=lambda point: abs(math.log(elements / point[0])))
+    points = [(math.log(size), math.log(taken)) for size, taken in known if taken > 0]
     power = 1.0
     if len({size for size, _ in points}) > 1:
         power = min(POWER_MAX, max(0.0, _slope(points)[0]))
-    return seconds * float(elements / near) ** power
+    return seconds * math.pow(elements / near, power)
 
 
 def _line(points: Iterable[tuple[float, float]]) -> tuple[float, float]:

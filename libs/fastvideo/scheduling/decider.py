@@ -12,7 +12,7 @@ from fastvideo.errors import FastVideoError
 from fastvideo.requests.failures import error_detail
 from fastvideo.requests.types import ErrorDetail
 from fastvideo.scheduling.admission import COMPUTE, IO
-from fastvideo.scheduling.batch_scheduler import BatchScheduler, ReadyUnits
+from fastvideo.scheduling.batch_scheduler import BatchScheduler
 from fastvideo.scheduling.events import (
     AssignLoop,
     CancelRequest,
@@ -29,6 +29,7 @@ from fastvideo.scheduling.events import (
 )
 from fastvideo.scheduling.loop_scheduler import LoopPhase
 from fastvideo.scheduling.placement import Placement
+from fastvideo.scheduling.ready import ReadyUnits
 from fastvideo.scheduling.request_scheduler import ProgramGraph
 from fastvideo.scheduling.state import LiveRequest, SchedulerState, Worker
 from fastvideo.scheduling.transfer import TransferScheduler
@@ -42,12 +43,14 @@ class Decider:
 
     def __init__(self, state: SchedulerState) -> None:
         self._state = state
-        self._batches = BatchScheduler(state.policy)
+        self._batches = BatchScheduler(state.policy, self._price)
         self._transfers = TransferScheduler()
 
     def decisions(self, now: datetime) -> Iterator[Decision]:
         """All that is to be decided now: requests, then places, then batches."""
         state = self._state
+        while state.untidy:
+            yield from self._tidy(_pop(state.untidy))
         while state.touched_requests or state.touched_models or state.touched_workers:
             while state.touched_requests:
                 request = state.requests.get(_pop(state.touched_requests))
@@ -56,7 +59,7 @@ class Decider:
             yield from self._place(now)
             while state.touched_workers:
                 worker = state.workers.get(_pop(state.touched_workers))
-                if worker is not None:
+                if worker is not None and worker.is_commanded:
                     yield from self._dispatch(worker, worker.compute, COMPUTE, now)
                     yield from self._dispatch(worker, worker.io, IO, now)
         for request_id in list(state.untold):
@@ -83,7 +86,6 @@ class Decider:
         if not request.walk_due:
             yield from self._report(request, graph)
             return
-        request.walk_due = False
         loops = request.loops
         if len(loops) == len(graph.nodes) and all(
             run.phase is LoopPhase.ENDED for run in loops.values()
@@ -91,6 +93,9 @@ class Decider:
             yield from self._complete(request, now)
             return
         yield from self._report(request, graph)
+        if not self._state.workers[request.worker_id].is_commanded:
+            return
+        request.walk_due = False
         placement = Placement(request.worker_id, request.model_instance_id)
         yield from self._assign(request, graph, placement, now)
 
@@ -190,6 +195,18 @@ class Decider:
                 model_instance_id=placement.model_instance_id,
             )
 
+    def _tidy(self, worker_id: str) -> Iterator[Decision]:
+        """Have a worker free what nobody wants."""
+        worker = self._state.workers.get(worker_id)
+        for (request_id, attempt), node_ids in list(worker.unwanted.items() if worker else ()):
+            yield ReleaseRequest(
+                request_id=request_id,
+                attempt=attempt,
+                worker_id=worker_id,
+                node_ids=node_ids,
+                forget=True,
+            )
+
     def _release(self, request: LiveRequest) -> ReleaseRequest:
         return ReleaseRequest(
             request_id=request.request_id,
@@ -234,6 +251,10 @@ class Decider:
                 if not request.running:
                     yield StartRequest(request_id=request_id, attempt=request.attempt)
             yield self._batch(worker, batch.units)
+
+    def _price(self, unit: WorkUnit, units: int) -> float:
+        model_id = self._state.requests[unit.loop.request_id].spec.model_id
+        return self._state.costs.predict(model_id, unit.cost_phase, unit.cost_shape, units)
 
     def _batch(self, worker: Worker, units: tuple[WorkUnit, ...]) -> DispatchBatch:
         state = self._state

@@ -73,7 +73,12 @@ def execute_batch(decision: DispatchBatch, traceparent: str = "") -> ExecuteBatc
 
 def release_loops(decision: ReleaseRequest) -> ReleaseLoops:
     """The command of a ReleaseRequest."""
-    return ReleaseLoops(request_id=decision.request_id, attempt=decision.attempt)
+    return ReleaseLoops(
+        request_id=decision.request_id,
+        attempt=decision.attempt,
+        node_ids=decision.node_ids,
+        forget=decision.forget,
+    )
 
 
 def request_event(decision: Decision) -> tuple[str, RequestEvent] | None:

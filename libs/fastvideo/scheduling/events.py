@@ -224,6 +224,10 @@ class ReleaseRequest:
     request_id: str = ""
     attempt: int = 0
     worker_id: str = ""
+    # Only these nodes; none means all.
+    node_ids: tuple[str, ...] = ()
+    # The scheduler knows of none of it, and the same attempt may come again.
+    forget: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,7 +3,13 @@
 from bisect import bisect_left
 from datetime import datetime
 
-from fastvideo.scheduling.admission import RESIDENT, add_amounts, slot_of
+from fastvideo.scheduling.admission import (
+    RESIDENT,
+    SECONDS,
+    add_amounts,
+    slot_of,
+    subtract_amounts,
+)
 from fastvideo.scheduling.cost import request_phase, request_shape
 from fastvideo.scheduling.events import (
     AssignLoop,
@@ -20,6 +26,7 @@ from fastvideo.scheduling.events import (
     StartRequest,
 )
 from fastvideo.scheduling.loop_scheduler import LoopRun
+from fastvideo.scheduling.queueing import give_back_kept, kind_bill
 from fastvideo.scheduling.state import Flight, LiveRequest, SchedulerState
 
 
@@ -34,7 +41,7 @@ def evolve(state: SchedulerState, decision: Decision, now: datetime) -> None:
         case StartRequest():
             _start(state, decision, now)
         case DispatchBatch():
-            _dispatch(state, decision)
+            _dispatch(state, decision, now)
         case DeferLoop():
             request = state.requests[decision.loop.request_id]
             state.workers[request.worker_id].deferred[decision.loop] = decision.reason
@@ -63,6 +70,7 @@ def _assign(state: SchedulerState, decision: AssignLoop) -> None:
         )
         state.placement.occupy(decision.worker_id, request.load_seconds)
         state.dequeue(request)
+        state.shares.serve(request.rank.negative_priority, request.rank.share)
         request.worker_id = decision.worker_id
         request.model_instance_id = decision.model_instance_id
     request.loops[decision.loop.node_id] = LoopRun(decision.loop, decision.loop_id)
@@ -78,31 +86,54 @@ def _start(state: SchedulerState, decision: StartRequest, now: datetime) -> None
             worker.queue(unit).promote_unit(unit.unit_id)
 
 
-def _dispatch(state: SchedulerState, decision: DispatchBatch) -> None:
+def _dispatch(state: SchedulerState, decision: DispatchBatch, now: datetime) -> None:
     worker = state.workers[decision.worker_id]
     units = []
-    amounts: dict[str, int] = {}
+    bills = []
+    amounts: dict[str, float] = {}
     for unit_id, ref in zip(decision.unit_ids, decision.loops, strict=True):
         run = state.requests[ref.request_id].loops[ref.node_id]
         unit = run.waiting.pop(unit_id)
         run.in_flight[unit_id] = unit
-        queue = worker.queue(unit)
-        amounts = add_amounts(amounts or {slot_of(unit): 1}, queue.units[unit_id].amounts)
-        queue.remove(unit_id)
+        ready = worker.queue(unit).units[unit_id]
+        amounts = add_amounts(amounts or {slot_of(unit): 1}, ready.amounts)
+        if ready.kept:
+            run.kept = add_amounts(run.kept, ready.kept)
+            amounts = subtract_amounts(amounts, ready.kept)
+            worker.ledger.reserve(ready.kept)
         worker.deferred.pop(ref, None)
         units.append(unit)
+        bills.append(ready.bill)
+    first = units[0]
+    seconds = decision.predicted_seconds
+    if first.resources.compute and seconds > 0:
+        amounts[SECONDS] = round(min(seconds, worker.ledger.budget.get(SECONDS, seconds)), 6)
     worker.ledger.reserve(amounts)
-    model_id = state.requests[decision.loops[0].request_id].spec.model_id
-    worker.flights[decision.batch_id] = Flight(model_id, tuple(units), amounts)
+    charged = kind_bill(state, decision.kind, bills[0].priority, seconds)
+    starving_s = state.policy.starving_wait_seconds_max
+    worker.queue(first).dispatch(decision.unit_ids, now, starving_s, charged)
+    worker.flights[decision.batch_id] = Flight(
+        model_id=state.requests[decision.loops[0].request_id].spec.model_id,
+        units=tuple(units),
+        amounts=amounts,
+        bills=tuple(bills),
+        kind_bill=charged,
+        window=max(1, decision.window),
+    )
     state.batches += 1
 
 
 def _release(state: SchedulerState, decision: ReleaseRequest) -> None:
+    if decision.forget:
+        # None of it was known here.
+        state.workers[decision.worker_id].unwanted.pop((decision.request_id, decision.attempt))
+        return
     request = state.requests[decision.request_id]
     worker = state.workers[decision.worker_id]
     for run in request.loops.values():
         for unit in run.waiting.values():
             worker.queue(unit).remove(unit.unit_id)
+        give_back_kept(state, request, run)
         worker.deferred.pop(run.ref, None)
     del worker.residents[request.request_id]
     worker.ledger.release({RESIDENT: 1})
@@ -134,6 +165,8 @@ def _learn_request(state: SchedulerState, request: LiveRequest) -> None:
 
 def _forget(state: SchedulerState, request: LiveRequest) -> None:
     """Drop an ended request from every index."""
+    if request.bill is not None:
+        state.shares.correct(request.bill, request.device_seconds)
     del state.requests[request.request_id]
     state.dequeue(request)
     spec = request.spec

@@ -35,6 +35,8 @@ class LoopRun:
     steps_done: int = 0
     steps: int = 0
     result: LoopResult | None = None
+    # What stays reserved on its worker until it ends.
+    kept: dict[str, float] = field(default_factory=dict)
 
     @property
     def fraction(self) -> float:

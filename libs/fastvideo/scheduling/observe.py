@@ -18,11 +18,14 @@ from fastvideo.requests.failures import error_detail
 from fastvideo.scheduling.endings import end_request
 from fastvideo.scheduling.events import (
     BatchExecuted,
+    LeaderElected,
     LoopFailed,
     LoopPrepared,
     WorkerAttached,
+    WorkerDetached,
     WorkerDraining,
     WorkerLost,
+    WorkerReattached,
 )
 from fastvideo.scheduling.inputs import (
     CancelRequested,
@@ -31,6 +34,8 @@ from fastvideo.scheduling.inputs import (
     Tick,
 )
 from fastvideo.scheduling.loop_scheduler import LoopPhase
+from fastvideo.scheduling.queueing import charge_place
+from fastvideo.scheduling.reattach import detached, elected, is_news, reattached
 from fastvideo.scheduling.results import finish_loop, offer, take_executed
 from fastvideo.scheduling.state import Ending, LiveRequest, SchedulerState, Worker
 from fastvideo.scheduling.work import (
@@ -44,6 +49,8 @@ DRAINING: Final = "DRAINING"
 
 def observe(state: SchedulerState, event: SchedulerInput, now: datetime) -> None:
     """Take in one input, and that it is now `now`."""
+    if not is_news(state, event):
+        return
     match event:
         case RequestSubmitted():
             _submitted(state, event, now)
@@ -51,6 +58,12 @@ def observe(state: SchedulerState, event: SchedulerInput, now: datetime) -> None
             _cancel_requested(state, event)
         case WorkerAttached():
             _attached(state, event)
+        case LeaderElected():
+            elected(state, event)
+        case WorkerDetached():
+            detached(state, event)
+        case WorkerReattached():
+            reattached(state, event, now)
         case WorkerDraining():
             _draining(state, event)
         case WorkerLost():
@@ -76,11 +89,14 @@ def _submitted(state: SchedulerState, event: RequestSubmitted, now: datetime) ->
     if spec.request_id in state.requests:
         return
     state.arrivals += 1
+    accepted_at = event.accepted_at or now
     request = LiveRequest(
         spec=spec,
         graph=None,
-        accepted_at=event.accepted_at or now,
-        rank=state.rank_of(spec, state.arrivals, thrown_back=event.started_at is not None),
+        accepted_at=accepted_at,
+        rank=state.rank_of(
+            spec, state.arrivals, accepted_at, thrown_back=event.started_at is not None
+        ),
         attempt=event.attempts + 1,
         started_at=event.started_at,
         progress=event.progress,
@@ -101,6 +117,7 @@ def _submitted(state: SchedulerState, event: RequestSubmitted, now: datetime) ->
     if spec.deadline is not None:
         insort(state.deadlines, (spec.deadline.timestamp(), spec.request_id))
     if request.ending is None:
+        charge_place(state, request)
         state.enqueue(request)
 
 
@@ -170,12 +187,13 @@ def _prepared(state: SchedulerState, event: LoopPrepared, now: datetime) -> None
     if run.phase is not LoopPhase.PREPARING:
         return
     run.phase = LoopPhase.ACTIVE
+    run.state_version = event.plan.state_version
     state.touched_requests[request.request_id] = None
     if event.plan.units:
         offer(state, request, run, event.plan, now)
     else:
         # Nothing to run: the loop's outputs are what it was given.
-        finish_loop(request, run, LoopResult(loop=run.ref))
+        finish_loop(state, request, run, LoopResult(loop=run.ref))
 
 
 def _loop_failed(state: SchedulerState, event: LoopFailed) -> None:

@@ -30,12 +30,14 @@ class _Host:
     residents: int = 0
     load_seconds: float = 0.0
     draining: bool = False
+    # Its stream is broken: it may come back.
+    held: bool = False
     # New at each change, so that older entries of the heaps are known as such.
     version: int = 0
 
     @property
     def is_open(self) -> bool:
-        return not self.draining and self.residents < self.places
+        return not self.draining and not self.held and self.residents < self.places
 
 
 class PlacementScheduler:
@@ -63,6 +65,13 @@ class PlacementScheduler:
         """A worker takes no new request."""
         if worker_id in self._hosts:
             self._hosts[worker_id].draining = True
+
+    def hold(self, worker_id: str, *, held: bool) -> None:
+        """A worker takes no request for a while, or takes them again."""
+        host = self._hosts.get(worker_id)
+        if host is not None and host.held != held:
+            host.held = held
+            self._push(worker_id)
 
     def occupy(self, worker_id: str, seconds: float) -> None:
         """A request of that predicted cost was placed there."""
@@ -148,6 +157,8 @@ class PlacementScheduler:
             return f"no attached worker has model {spec.model_id}"
         if all(host.draining for host in having):
             return f"all workers with model {spec.model_id} are draining"
+        if all(host.draining or host.held for host in having):
+            return f"the workers with model {spec.model_id} are being reached again"
         places = sum(host.places for host in having if not host.draining)
         return f"all {places} places on workers with model {spec.model_id} are taken"
 

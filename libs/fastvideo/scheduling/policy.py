@@ -1,37 +1,127 @@
 """The knobs of scheduling, with their defaults."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from types import MappingProxyType
-from typing import Final
+from typing import Any, Final
 
+from fastvideo.errors import InvalidField
 from fastvideo.scheduling.admission import CACHE, STAGING, STREAM, TRANSFER
+from fastvideo.scheduling.work import UnitKind
 
-DEFAULT_BUDGET: Final[Mapping[str, int]] = MappingProxyType(
+DEFAULT_BUDGET: Final[Mapping[str, float]] = MappingProxyType(
     {CACHE: 65_536, TRANSFER: 1 << 30, STREAM: 1_024, STAGING: 4 << 30}
 )
 """What a worker is taken to have of the resources that it does not announce."""
 
+# Knobs that may be 0, which means without.
+_MAY_BE_ZERO: Final = frozenset(
+    {
+        "fresh_wait_seconds_max",
+        "affinity_seconds_max",
+        "affinity_keys_max",
+        "progress_step_min",
+        "queue_news_seconds_min",
+    }
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SloClass:
+    """How requests of a priority are treated.
+
+    A request belongs to the class with the greatest `priority_min` that its priority reaches.
+    """
+
+    priority_min: int = 0
+    # Aimed at from acceptance to the end. It orders like a deadline and fails nothing; 0 is none.
+    target_seconds: float = 0.0
+    # Places of every worker that requests of lower classes leave free.
+    reserved_places: int = 0
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchedulingPolicy:
-    """Bounds and preferences of one shard; times in seconds."""
+    """Bounds and preferences of one shard; times in seconds.
+
+    Raises InvalidField, naming the knob, for a value that makes no sense.
+    """
 
     # Requests that hold state on one worker at a time; more wait in the queue.
     resident_requests_max: int = 32
-    # Budget of one worker, by resource name (see `admission`), beside what it announces.
-    worker_budget: Mapping[str, int] = field(default_factory=lambda: DEFAULT_BUDGET)
+    # Budget of one worker by resource name (see `admission`), in place of the default; of what
+    # the worker announces itself, such as memory, the smaller counts.
+    worker_budget: Mapping[str, float] = field(default_factory=dict)
+    # The same for workers of a role, before `worker_budget`.
+    role_budgets: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     # Requests that live in the shard, waiting or running; more fail at once.
     live_requests_max: int = 100_000
     # Tries of a request before the loss of its worker fails it.
     attempts_max: int = 3
+    # Units that share a forward, whatever their loops allow.
+    batch_units_max: int = 64
     # A new request's unit goes behind running loops for no longer than this.
     fresh_wait_seconds_max: float = 0.05
-    # A unit that waited this long goes before everything, whatever its priority.
+    # A unit that waited this long goes before the others in every second batch, whatever its
+    # priority.
     starving_wait_seconds_max: float = 5.0
     # Units that one dispatch may pass over because their resources are taken.
     deferrals_max: int = 8
+    # Tenant to its share of device-seconds relative to others'; 1 for one that is not named.
+    tenant_weights: Mapping[str, float] = field(default_factory=dict)
+    # Kind of unit to its share of a worker's device-seconds relative to others'. Empty does not
+    # tell kinds apart; those that are not named share 1 between them.
+    kind_shares: Mapping[UnitKind, float] = field(default_factory=dict)
+    # Classes of requests, by name.
+    slo_classes: Mapping[str, SloClass] = field(default_factory=dict)
+    # Steps of a loop that run without asking again while nobody waits, and how long they may
+    # take together; 1 asks after every step.
+    window_steps_max: int = 1
+    window_seconds_max: float = 0.25
+    # Predicted seconds that a request may wait longer on a worker that has what it needs cached
+    # than on the one with the least work.
+    affinity_seconds_max: float = 0.5
+    # What is remembered of one worker's caches.
+    affinity_keys_max: int = 1_024
+    # A waiting request is told of its new place at most this often, the first so many of a line.
+    queue_news_seconds_min: float = 1.0
+    queue_news_requests_max: int = 100
     # Progress is told when it rose by at least this much, and at the end of a node.
     progress_step_min: float = 0.01
     # Weight of the newest measurement in a cost, 0 to 1.
     cost_smoothing: float = 0.3
+
+    def __post_init__(self) -> None:
+        """Check every value."""
+        for knob in fields(self):
+            _check(knob.name, getattr(self, knob.name))
+        if self.cost_smoothing > 1:
+            raise InvalidField("cost_smoothing", self.cost_smoothing, "at most 1")
+
+    def slo_class(self, priority: int) -> SloClass | None:
+        """The class of requests with that priority."""
+        reached = [c for c in self.slo_classes.values() if c.priority_min <= priority]
+        return max(reached, key=lambda known: known.priority_min, default=None)
+
+    def places_kept_from(self, priority: int) -> int:
+        """Places of every worker that a request of that priority must leave free."""
+        return sum(
+            known.reserved_places
+            for known in self.slo_classes.values()
+            if known.priority_min > priority
+        )
+
+
+def _check(name: str, value: Any) -> None:
+    """Raise InvalidField for a number, or a number inside of a mapping, that is too small."""
+    if isinstance(value, Mapping):
+        for key, inner in value.items():
+            if not isinstance(inner, SloClass):
+                _check(f"{name}.{key}", inner)
+            elif inner.target_seconds < 0 or inner.reserved_places < 0:
+                raise InvalidField(f"{name}.{key}", inner, "no value below 0")
+        return
+    knob = name.partition(".")[0]
+    may_be_zero = knob in _MAY_BE_ZERO or knob.endswith(("_budget", "_budgets"))
+    if value < 0 or (value == 0 and not may_be_zero):
+        raise InvalidField(name, value, "0 or more" if may_be_zero else "more than 0")

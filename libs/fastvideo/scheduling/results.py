@@ -13,20 +13,25 @@ from fastvideo.requests.failures import error_detail
 from fastvideo.scheduling.endings import end_request, is_held
 from fastvideo.scheduling.events import BatchExecuted
 from fastvideo.scheduling.loop_scheduler import LoopPhase, LoopRun
-from fastvideo.scheduling.state import Ending, Flight, LiveRequest, SchedulerState
+from fastvideo.scheduling.queueing import give_back_kept, queue_unit
+from fastvideo.scheduling.reattach import GONE, adopt, throw_back
+from fastvideo.scheduling.state import Ending, Flight, LiveRequest, SchedulerState, Worker
 from fastvideo.scheduling.work import LoopResult, StepResult, WorkPlan, WorkUnit
 
 
 def take_executed(state: SchedulerState, event: BatchExecuted, now: datetime) -> None:
     """Take in a worker's report of a batch; one that is not in flight is dropped."""
     worker = state.workers.get(event.worker_id)
-    flight = worker.flights.pop(event.batch_id, None) if worker is not None else None
-    if worker is None or flight is None:
+    if worker is None:
+        return
+    flight = worker.flights.pop(event.batch_id, None) or adopt(state, worker, event)
+    if flight is None:
         return
     worker.ledger.release(flight.amounts)
     state.touched_workers[worker.worker_id] = None
     chains = _chains(flight, event.results)
     shares = _learn(state, flight, chains, event.measured_seconds)
+    _correct_bills(worker, flight, chains, shares)
     for unit in flight.units:
         _settle(state, unit, chains[unit.unit_id], shares, now)
 
@@ -47,12 +52,14 @@ def offer(
         run.waiting[unit.unit_id] = unit
         run.steps = unit.step_range.total
         if not is_held(request, unit):
-            worker.queue(unit).add(unit, request.rank, running=request.running, now=now)
-            state.touched_workers[worker.worker_id] = None
+            queue_unit(state, worker, request, run, unit, now)
 
 
-def finish_loop(request: LiveRequest, run: LoopRun, result: LoopResult) -> None:
+def finish_loop(
+    state: SchedulerState, request: LiveRequest, run: LoopRun, result: LoopResult
+) -> None:
     """A loop has ended and left something behind."""
+    give_back_kept(state, request, run)
     run.phase = LoopPhase.ENDED
     request.walk_due = True
     run.result = result
@@ -103,6 +110,24 @@ def _learn(
     return shares
 
 
+def _correct_bills(
+    worker: Worker,
+    flight: Flight,
+    chains: dict[str, list[StepResult]],
+    shares: Sequence[float],
+) -> None:
+    """Charge what was measured in place of what was predicted."""
+    queue = worker.queue(flight.units[0])
+    total = 0.0
+    # A batch that an earlier scheduler gave was charged to nobody here.
+    for unit, bill in zip(flight.units, flight.bills, strict=False):
+        taken = sum(shares[: len(chains[unit.unit_id])])
+        queue.tenants.correct(bill, taken)
+        total += taken
+    if flight.kind_bill is not None:
+        queue.kinds.correct(flight.kind_bill, total)
+
+
 def _settle(
     state: SchedulerState,
     unit: WorkUnit,
@@ -128,13 +153,16 @@ def _settle(
         end_request(state, request, Ending(missing.reason, error_detail(missing)))
         return
     for result in chain:
+        if result.error is not None and result.error.reason in GONE:
+            throw_back(state, request, f"worker {request.worker_id} has loop {run.loop_id} no more")
+            return
         if result.error is not None:
             end_request(state, request, Ending(result.error.reason, result.error))
             return
         _advance(request, run, unit, result)
     last = chain[-1]
     if last.loop_result is not None:
-        finish_loop(request, run, last.loop_result)
+        finish_loop(state, request, run, last.loop_result)
     elif last.next_plan is not None:
         offer(state, request, run, last.next_plan, now)
     if run.phase is LoopPhase.ACTIVE and not run.waiting and not run.in_flight:

@@ -12,12 +12,13 @@ from typing import ClassVar, NamedTuple
 
 from fastvideo.requests.types import ErrorDetail, RequestMetrics, RequestSpec
 from fastvideo.scheduling.admission import AdmissionController, Ledger
-from fastvideo.scheduling.batch_scheduler import Rank, ReadyUnits
 from fastvideo.scheduling.cost import CostEstimator
 from fastvideo.scheduling.events import WorkerAttached
+from fastvideo.scheduling.fairness import Bill, FairShares
 from fastvideo.scheduling.loop_scheduler import LoopRun, LoopScheduler
 from fastvideo.scheduling.placement import PlacementScheduler
-from fastvideo.scheduling.policy import SchedulingPolicy
+from fastvideo.scheduling.policy import DEFAULT_BUDGET, SchedulingPolicy
+from fastvideo.scheduling.ready import Rank, ReadyUnits
 from fastvideo.scheduling.request_scheduler import ModelCatalog, ProgramGraph, RequestScheduler
 from fastvideo.scheduling.work import LoopRef, WorkUnit
 
@@ -49,6 +50,8 @@ class LiveRequest:
     model_instance_id: str = ""
     # Predicted device-seconds, as placement counts them.
     load_seconds: float = 0.0
+    # What its tenant was charged for its place.
+    bill: Bill | None = None
     loops: dict[str, LoopRun] = field(default_factory=dict)
     # When the first unit of any try began, and whether this try has begun.
     started_at: datetime | None = None
@@ -101,7 +104,13 @@ class Flight:
 
     model_id: str
     units: tuple[WorkUnit, ...]
-    amounts: dict[str, int]
+    # What is given back with the report; what loops keep is not in it.
+    amounts: dict[str, float]
+    # What each unit's tenant was charged, and their kind if kinds have shares.
+    bills: tuple[Bill, ...] = ()
+    kind_bill: Bill | None = None
+    # Steps granted.
+    window: int = 1
 
 
 @dataclass(slots=True)
@@ -115,6 +124,14 @@ class Worker:
     flights: dict[str, Flight] = field(default_factory=dict)
     residents: dict[str, None] = field(default_factory=dict)
     draining: bool = False
+    # Its stream broke, or its scheduler did, and it has not come back yet.
+    detached: bool = False
+    # The number of its last report.
+    reported: int = 0
+    # Batches of a former scheduler that it runs and this one knows nothing of.
+    strays: dict[str, None] = field(default_factory=dict)
+    # What it holds and nobody wants: (request id, attempt) to nodes; no nodes means all.
+    unwanted: dict[tuple[str, int], tuple[str, ...]] = field(default_factory=dict)
     # Loops that could not be admitted, and the reason that was told.
     deferred: dict[LoopRef, str] = field(default_factory=dict)
 
@@ -122,6 +139,11 @@ class Worker:
     def worker_id(self) -> str:
         """Its id."""
         return self.attached.worker_id
+
+    @property
+    def is_commanded(self) -> bool:
+        """Whether it may be told to do something."""
+        return not self.detached and not self.strays
 
     def queue(self, unit: WorkUnit) -> ReadyUnits:
         """The queue for the slot that the unit needs."""
@@ -156,12 +178,16 @@ class SchedulerState:
     waiting: dict[str, dict[str, list[Waiting]]] = field(default_factory=dict)
     # (deadline, request id), in order.
     deadlines: list[tuple[float, str]] = field(default_factory=list)
+    # Tenants' shares of the device-seconds of placed requests.
+    shares: FairShares = field(default_factory=FairShares)
     arrivals: int = 0
     batches: int = 0
     # What the last input touched and no decision has looked at yet, in order.
     touched_requests: dict[str, None] = field(default_factory=dict)
     touched_workers: dict[str, None] = field(default_factory=dict)
     touched_models: dict[str, None] = field(default_factory=dict)
+    # Workers that hold something unwanted.
+    untidy: dict[str, None] = field(default_factory=dict)
     # Waiting requests that nobody has told yet that they wait.
     untold: dict[str, None] = field(default_factory=dict)
 
@@ -211,10 +237,21 @@ class SchedulerState:
             if request.ending is None:
                 yield request
 
-    def rank_of(self, spec: RequestSpec, arrival: int, *, thrown_back: bool = False) -> Rank:
-        """Where a request stands among others."""
+    def rank_of(
+        self,
+        spec: RequestSpec,
+        arrival: int,
+        accepted_at: datetime,
+        *,
+        share: float = 0.0,
+        thrown_back: bool = False,
+    ) -> Rank:
+        """Where a request stands among others; `share` is its tenant's virtual time."""
         deadline = spec.deadline.timestamp() if spec.deadline is not None else inf
-        return Rank(0 if thrown_back else 1, -spec.priority, deadline, arrival)
+        known = self.policy.slo_class(spec.priority) if self.policy.slo_classes else None
+        if known is not None and known.target_seconds > 0:
+            deadline = min(deadline, accepted_at.timestamp() + known.target_seconds)
+        return Rank(0 if thrown_back else 1, -spec.priority, deadline, share, arrival)
 
 
 def new_state(catalog: ModelCatalog, policy: SchedulingPolicy, epoch: int) -> SchedulerState:
@@ -224,7 +261,8 @@ def new_state(catalog: ModelCatalog, policy: SchedulingPolicy, epoch: int) -> Sc
         epoch=epoch,
         admission=AdmissionController(
             resident_requests_max=policy.resident_requests_max,
-            worker_budget=policy.worker_budget,
+            worker_budget={**DEFAULT_BUDGET, **policy.worker_budget},
+            role_budgets=policy.role_budgets,
         ),
         costs=CostEstimator(catalog.cost_prior, smoothing=policy.cost_smoothing),
         placement=PlacementScheduler(),

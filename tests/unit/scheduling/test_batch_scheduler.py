@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fastvideo.scheduling.admission import COMPUTE, MEMORY, Ledger
-from fastvideo.scheduling.batch_scheduler import BatchScheduler, Rank, ReadyUnits
+from fastvideo.scheduling.batch_scheduler import BatchScheduler
 from fastvideo.scheduling.policy import SchedulingPolicy
+from fastvideo.scheduling.ready import Rank, ReadyUnits
 from fastvideo.scheduling.work import LoopRef, ResourceRequest, UnitKind
 from tests.unit.scheduling.world import START, unit
 
@@ -21,7 +22,7 @@ POLICY = SchedulingPolicy(
 
 
 def rank(priority=0, deadline=inf):
-    return Rank(1, -priority, deadline, 0)
+    return Rank(1, -priority, deadline, 0.0, 0)
 
 
 def offer(ready, name, *, running=True, priority=0, deadline=inf, at_s=0.0, memory=0, **fields):
@@ -36,7 +37,8 @@ def offer(ready, name, *, running=True, priority=0, deadline=inf, at_s=0.0, memo
 
 
 def form(ready, *, at_s=0.0, memory=1_000, taken=0):
-    ledger = Ledger({COMPUTE: 1, MEMORY + "pool": memory}, {MEMORY + "pool": taken})
+    budget = {COMPUTE: 2, MEMORY + "pool": memory}
+    ledger = Ledger(budget, {COMPUTE: 1, MEMORY + "pool": taken} if taken else {})
     batch = BatchScheduler(POLICY).form(ready, ledger, START + timedelta(seconds=at_s))
     deferred = [u.loop.request_id for u, _ in batch.deferred]
     return [u.loop.request_id for u in batch.units], deferred
