@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
@@ -66,15 +67,19 @@ class Catalog:
         models: Sequence[str] | None = None,
         checkpoints: Path | None = None,
         families: Path = FAMILIES,
+        packages: Sequence[str] = (),
     ) -> "Catalog":
         """Read the cards and programs of every family.
+
+        `packages` are import names of families beside those of the folder `families`.
 
         `models` keeps only these ids; `checkpoints` is a folder of the user's checkpoints,
         one subfolder a model. Raises InvalidDocument for a card or program that is wrong and
         NotFound for an id in `models` that no card has.
         """
         entries: dict[str, CatalogEntry] = {}
-        for family in sorted(path.parent for path in families.glob("*/cards")):
+        folders = sorted(path.parent for path in families.glob("*/cards"))
+        for family in (*folders, *(family_folder(package) for package in packages)):
             programs = load_programs(family / "programs.yaml")
             cards, source = load_cards(family / "cards"), f"{family.name}/programs.yaml"
             check_served(programs, cards.values(), source)
@@ -111,6 +116,20 @@ class Catalog:
                 attributes={"allowed": ", ".join(self.model_ids)},
             )
         return entry
+
+
+def family_folder(package: str) -> Path:
+    """The folder of a family's package; nothing of the family is imported.
+
+    Raises NotFound when there is no such package.
+    """
+    spec = find_spec(package)
+    places = list(spec.submodule_search_locations or ()) if spec is not None else []
+    if not places:
+        raise NotFound(
+            f"there is no package {package!r}", reason="FAMILY_NOT_FOUND", subject="families"
+        )
+    return Path(places[0])
 
 
 def _entry(

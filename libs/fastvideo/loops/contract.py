@@ -59,11 +59,25 @@ class FeatureCache(Protocol):
         ...
 
 
+class SharedTier(Protocol):
+    """Bytes by key digest beyond this worker; what it has lost is computed again."""
+
+    def get(self, digest: str) -> bytes | None:
+        """The bytes, or None."""
+        ...
+
+    def put(self, digest: str, data: bytes) -> bool:
+        """Keep bytes; whether they are kept."""
+        ...
+
+
 @dataclass(slots=True, kw_only=True)
 class StepContext:
     """What a step may use beside its states; one a batch."""
 
     cache: FeatureCache | None = None
+    # For units of the kinds cache_load and cache_save: see `fastvideo.cache.tiers`.
+    tier: SharedTier | None = None
     # Set by the kernel before it uses the cache: the unit whose look-ups these are.
     unit: WorkUnit | None = None
     # Filled by the cache: unit id to its look-ups.

@@ -22,6 +22,8 @@ _DENOISING: Final = _SHAPE | {"steps", "guidance_scale", "flow_shift", "seed"}
 # What a loop of each kind reads; kinds that are not here read the seed alone.
 _READ_BY_UNITS: Final[Mapping[UnitKind, frozenset[str]]] = MappingProxyType(
     {
+        # The most tokens of an answer are its steps.
+        UnitKind.AR_TOKEN: frozenset({"steps", "seed"}),
         UnitKind.DIFFUSION_STEP: _DENOISING,
         UnitKind.DIFFUSION_WINDOW: _DENOISING,
         UnitKind.CHUNK_STEP: _DENOISING,

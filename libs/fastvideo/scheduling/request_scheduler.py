@@ -12,7 +12,9 @@ from fastvideo.model.specs import CostPrior
 from fastvideo.program.specs import NodeKind, ProgramNode, ProgramSpec
 from fastvideo.requests.types import RequestSpec
 
-DRIVEN: Final = frozenset({NodeKind.MODEL_LOOP, NodeKind.COMPONENT, NodeKind.ARTIFACT})
+DRIVEN: Final = frozenset(
+    {NodeKind.MODEL_LOOP, NodeKind.COMPONENT, NodeKind.ARTIFACT, NodeKind.TRANSFER}
+)
 """Kinds of nodes that run as loops on a worker."""
 
 

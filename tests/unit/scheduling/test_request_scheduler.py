@@ -73,7 +73,7 @@ def test_weights_are_shares():
     ("broken", "says"),
     [
         (program(), "no node"),
-        (program(node("a", NodeKind.TRANSFER)), "node a is transfer"),
+        (program(node("a", NodeKind.EXTERNAL)), "node a is external"),
         (program(node("a"), edges=(edge("a", "z"),)), "leaves the program"),
         (program(node("a"), node("b"), edges=(edge("a", "b"), edge("b", "a"))), "wait for"),
     ],
