@@ -106,6 +106,16 @@ class SchedulerCore:
             return {}
         return request.graph.inputs[loop.node_id]
 
+    def incarnation(self, worker_id: str) -> str:
+        """The incarnation of a worker that is known, detached or not; empty of another."""
+        worker = self._state.workers.get(worker_id)
+        return worker.attached.incarnation if worker is not None else ""
+
+    def reported(self, worker_id: str) -> int:
+        """The number of a worker's last report that was taken in."""
+        worker = self._state.workers.get(worker_id)
+        return worker.reported if worker is not None else 0
+
     def next_deadline(self) -> datetime | None:
         """When a Tick is due at the latest, if one is."""
         for moment, request_id in self._state.deadlines:
