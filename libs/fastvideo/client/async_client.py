@@ -18,12 +18,14 @@ from fastvideo.api.sessions.v1 import sessions_pb2, sessions_pb2_grpc
 from fastvideo.artifacts.types import ArtifactKind, ArtifactRecord
 from fastvideo.client.calls import CallPolicy, call
 from fastvideo.client.downloads import Download, save
+from fastvideo.client.explanations import explain
 from fastvideo.client.submission import named_as_given, renamed, submit_message
 from fastvideo.client.types import ModelSummary, Page
 from fastvideo.client.uploads import Source, upload
 from fastvideo.client.watch import ENDED, watch
 from fastvideo.errors import Cancelled, FastVideoError, Unavailable
 from fastvideo.events.types import Event
+from fastvideo.explain.types import Explanation
 from fastvideo.requests.types import (
     OutputSpec,
     RequestState,
@@ -157,6 +159,13 @@ class AsyncClient:
         scope = CancelScope(kind=CancelScopeKind.REQUEST, target_id=request_id)
         request = gateway_pb2.CancelRequestRequest(scope=wire.to_proto(scope), reason=reason)
         return _state((await self._call(self._gateway.CancelRequest, request)).state)
+
+    async def explain(self, request_id: str, *, units_max: int = 10_000) -> Explanation:
+        """Why a request took, or takes, the time that it does, read from the log.
+
+        Holds at most `units_max` of its `unit_count` units, the first ones; all else is whole.
+        """
+        return await explain(self._gateway, request_id, units_max, self._policy)
 
     async def generate(
         self,

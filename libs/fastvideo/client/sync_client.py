@@ -13,6 +13,7 @@ from fastvideo.client.calls import CallPolicy
 from fastvideo.client.types import ModelSummary, Page
 from fastvideo.client.uploads import Source
 from fastvideo.events.types import Event
+from fastvideo.explain.types import Explanation
 from fastvideo.requests.types import RequestState
 from fastvideo.sessions.types import SessionState
 
@@ -77,6 +78,9 @@ class Client:
 
     def cancel(self, request_id: str, *, reason: str = "") -> RequestState:
         return self._run(self._client.cancel(request_id, reason=reason))
+
+    def explain(self, request_id: str, *, units_max: int = 10_000) -> Explanation:
+        return self._run(self._client.explain(request_id, units_max=units_max))
 
     def generate(self, prompt: str, **options: Any) -> RequestState:
         return self._run(self._client.generate(prompt, **options))

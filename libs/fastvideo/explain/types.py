@@ -211,7 +211,7 @@ class ExplainedTotals:
     # Over all batched steps that it ran in.
     predicted_seconds: float = 0.0
     measured_seconds: float = 0.0
-    # Mean of |predicted - measured| / measured over its units.
+    # Median of |predicted - measured| / measured over its units.
     prediction_error: float = 0.0
     units: int = 0
 

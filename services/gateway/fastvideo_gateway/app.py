@@ -23,6 +23,7 @@ from fastvideo.rpc.server import Server, Service
 from fastvideo.service import end_task
 from fastvideo_gateway.cancellation import Canceller
 from fastvideo_gateway.config import Config
+from fastvideo_gateway.explaining import Explainer
 from fastvideo_gateway.health import HealthListener, Readiness, keep_checking
 from fastvideo_gateway.index import RequestIndex
 from fastvideo_gateway.index_postgres import PostgresIndex
@@ -63,6 +64,7 @@ def assemble(
     wakeups: Wakeups | None = None,
     polling: PollLimits | None = None,
     clock: Clock | None = None,
+    shard: str = "0",
 ) -> Core:
     """The parts over any log and any index."""
     clock = clock or SystemClock()
@@ -74,6 +76,7 @@ def assemble(
         lister=lister,
         canceller=Canceller(log, appender, lister, clock),
         watches=WatchHub(log, wakeups, polling),
+        explainer=Explainer(log, clock, shard),
         models=ModelDirectory(catalog, index),
     )
     return Core(parts, projector)
@@ -108,7 +111,16 @@ async def running_gateway(config: Config) -> AsyncIterator[RunningGateway]:
         session_stub = sessions_pb2_grpc.SessionServiceStub(sessions)
         inputs = StoredInputs(artifact_stub)
         polling = POLLING_BESIDE_HINTS if config.nats_url else None
-        core = assemble(log, appender, index, catalog, inputs, wakeups=wakeups, polling=polling)
+        core = assemble(
+            log,
+            appender,
+            index,
+            catalog,
+            inputs,
+            wakeups=wakeups,
+            polling=polling,
+            shard=config.shard,
+        )
         server = Server(
             config.listen,
             services(

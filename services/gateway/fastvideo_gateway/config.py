@@ -19,6 +19,8 @@ class Config:
     http_listen: str = ""
     # For hints that the log has grown; empty does without.
     nats_url: str = field(default="", repr=False)
+    # Whose stream explains requests.
+    shard: str = "0"
     # Ids of the models that are offered; None offers every card there is.
     models: tuple[str, ...] | None = None
     # The folder of the user's checkpoints.
@@ -37,6 +39,7 @@ def load_config(environment: Environment) -> Config:
         sessions_address=environment.required("FASTVIDEO_SESSIONS_ADDRESS"),
         http_listen=environment.address("FASTVIDEO_HTTP_LISTEN"),
         nats_url=environment.text("FASTVIDEO_NATS_URL"),
+        shard=environment.text("FASTVIDEO_SHARD", "0"),
         models=environment.words("FASTVIDEO_MODELS") or None,
         checkpoints=environment.path("FASTVIDEO_CHECKPOINTS"),
         log_level=environment.log_level,

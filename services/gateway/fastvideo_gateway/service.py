@@ -16,6 +16,7 @@ from fastvideo.rpc.names import check_name, require_name
 from fastvideo.rpc.unknown_fields import refuse_unknown_fields
 from fastvideo.scheduling.work import CancelScope, CancelScopeKind
 from fastvideo_gateway.cancellation import SCOPES, Canceller
+from fastvideo_gateway.explaining import Explainer
 from fastvideo_gateway.listing import Lister
 from fastvideo_gateway.models import ModelDirectory, ModelStatus
 from fastvideo_gateway.submission import Submitter
@@ -31,6 +32,7 @@ class GatewayParts:
     lister: Lister
     canceller: Canceller
     watches: WatchHub
+    explainer: Explainer
     models: ModelDirectory
 
 
@@ -103,6 +105,22 @@ class GatewayService(gateway_pb2_grpc.GatewayServiceServicer):
         state = await self._parts.canceller.cancel(scope, request.reason, DEFAULT_TENANT)
         return gateway_pb2.CancelRequestResponse(
             state=None if state is None else wire.to_proto(state)
+        )
+
+    async def ExplainRequest(
+        self, request: gateway_pb2.ExplainRequestRequest, context: object
+    ) -> gateway_pb2.ExplainRequestResponse:
+        refuse_unknown_fields(request)
+        require_name("request_id", request.request_id, "the id of a request")
+        explained = await self._parts.explainer.explain(
+            request.request_id,
+            DEFAULT_TENANT,
+            page_size=request.page_size,
+            token=request.page_token,
+        )
+        return gateway_pb2.ExplainRequestResponse(
+            explanation=wire.to_proto(explained.explanation),
+            next_page_token=explained.next_page_token,
         )
 
     async def ListModels(

@@ -1,0 +1,40 @@
+"""Why a request took so long: an explanation, its units gathered page by page."""
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from fastvideo import wire
+from fastvideo.api.gateway.v1 import gateway_pb2
+from fastvideo.client.calls import CallPolicy, call
+from fastvideo.explain.types import ExplainedUnit, Explanation
+
+if TYPE_CHECKING:
+    from fastvideo.api.gateway.v1.gateway_pb2_grpc import GatewayServiceAsyncStub
+
+UNITS_PER_PAGE: Final = 2_000
+
+
+async def explain(
+    stub: "GatewayServiceAsyncStub", request_id: str, units_max: int, policy: CallPolicy
+) -> Explanation:
+    """The explanation with the first `units_max` units, and the batches that these name."""
+    units: dict[str, ExplainedUnit] = {}
+    pages: list[Explanation] = []
+    token = ""
+    while True:
+        left = max(1, units_max - len(units))
+        request = gateway_pb2.ExplainRequestRequest(
+            request_id=request_id, page_size=min(left, UNITS_PER_PAGE), page_token=token
+        )
+        answer = await call(stub.ExplainRequest, request, policy)
+        page = wire.from_proto(Explanation, answer.explanation)
+        pages.append(page)
+        units |= {unit.unit_id: unit for unit in page.units}
+        token = answer.next_page_token
+        if not token or len(units) >= units_max:
+            break
+    batches = {batch.batch_id: batch for page in pages for batch in page.batches}
+    # The last page knows most of a request that still runs.
+    return replace(
+        pages[-1], units=tuple(units.values())[:units_max], batches=tuple(batches.values())
+    )

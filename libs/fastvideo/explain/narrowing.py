@@ -1,0 +1,70 @@
+"""What of a shard's event matters to one request.
+
+Most events of a busy shard are about others. Of those only the batches are wanted, without their
+results; building the rest, plans above all, would take most of the time of an explanation.
+"""
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Final
+
+from fastvideo import wire
+from fastvideo.api.events.v1 import events_pb2
+from fastvideo.events.catalog import SCHEMA_VERSION, payload_of
+from fastvideo.events.records import StoredEvent
+from fastvideo.events.types import EventPayload
+from fastvideo.scheduling.events import BatchExecuted, SchedulerDecided
+
+_ABOUT_WORKERS: Final = frozenset(
+    {"LeaderElected", "WorkerAttached", "WorkerLost", "WorkerReattached"}
+)
+_OF_RESULTS: Final = ("next_plan", "loop_result", "cache_lookups", "error")
+_OF_DECISIONS: Final = ("dispatch_batch", "yield_batch")
+
+
+@dataclass(frozen=True, slots=True)
+class Sighting:
+    """An event that matters, when it happened, and whose it is."""
+
+    at: datetime
+    payload: EventPayload
+    # The tenant of every request in it; empty when they are several, or it names none.
+    tenant_id: str
+
+
+def narrow(stored: StoredEvent, request_id: str) -> Sighting | None:
+    """The event as far as it matters to a request; None when it does not."""
+    payload = _payload(stored, request_id)
+    if payload is None:
+        return None
+    metadata = events_pb2.EventMetadata.FromString(stored.metadata)
+    at = metadata.occurred_at.ToDatetime(tzinfo=UTC)
+    return Sighting(at, payload, metadata.tenant_id)
+
+
+def _payload(stored: StoredEvent, request_id: str) -> EventPayload | None:
+    names_it = request_id.encode() in stored.payload
+    if names_it or stored.type in _ABOUT_WORKERS or stored.schema_version > SCHEMA_VERSION:
+        return payload_of(stored)
+    if stored.type == BatchExecuted.__name__:
+        return _batch(stored.payload)
+    if stored.type == SchedulerDecided.__name__:
+        return _decided(stored.payload)
+    return None
+
+
+def _batch(payload: bytes) -> BatchExecuted:
+    message = events_pb2.BatchExecuted.FromString(payload)
+    for result in message.results:
+        for name in _OF_RESULTS:
+            result.ClearField(name)
+    return wire.from_proto(BatchExecuted, message)
+
+
+def _decided(payload: bytes) -> SchedulerDecided | None:
+    message = events_pb2.SchedulerDecided.FromString(payload)
+    kept = [one for one in message.decisions if one.WhichOneof("decision") in _OF_DECISIONS]
+    if not kept:
+        return None
+    narrowed = events_pb2.SchedulerDecided(at=message.at, decisions=kept, epoch=message.epoch)
+    return wire.from_proto(SchedulerDecided, narrowed)

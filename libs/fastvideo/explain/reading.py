@@ -1,0 +1,128 @@
+"""A request's history read from the log: its own stream, and its span of the shard's.
+
+The span begins shortly before the request was accepted and ends with its terminal decision, so
+that what it costs grows with what happened meanwhile and not with the log.
+"""
+
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Final
+
+from fastvideo.events.catalog import event_of
+from fastvideo.events.records import StoredEvent
+from fastvideo.events.seeking import version_before
+from fastvideo.events.store import EventLog
+from fastvideo.events.types import EventMetadata
+from fastvideo.explain.explanation import others
+from fastvideo.explain.history import History
+from fastvideo.explain.names import Names
+from fastvideo.explain.narrowing import Sighting, narrow
+from fastvideo.explain.types import ExplainedMark
+from fastvideo.requests.events import RequestCancelRequested
+from fastvideo.requests.reading import read_events
+from fastvideo.requests.state import evolve, stream_of
+from fastvideo.requests.types import RequestState
+from fastvideo.scheduling.events import BatchExecuted, DispatchBatch, SchedulerDecided
+from fastvideo.wire import decode
+
+SHARD_STREAM_PREFIX: Final = "scheduler-"
+EVENTS_PER_READ: Final = 500
+# At some 20,000 a second, what a caller waits for.
+EVENTS_MAX: Final = 200_000
+# Batches that were under way when the request came are known by then.
+LEAD_IN: Final = timedelta(seconds=1)
+# Later than this after its end the shard says nothing of a request.
+LEAD_OUT: Final = timedelta(seconds=10)
+# Requests whose tenant is looked up; others are counted and not named.
+LOOKUPS_MAX: Final = 200
+
+
+@dataclass(slots=True)
+class RequestHistory:
+    """What was read of a request."""
+
+    state: RequestState
+    history: History
+    # Requests that are known to be of the same tenant.
+    same_tenant: set[str] = field(default_factory=set)
+    events_read: int = 0
+    left_out: str = ""
+
+
+async def read_history(
+    log: EventLog, request_id: str, tenant_id: str, shard: str
+) -> RequestHistory | None:
+    """Read a request of a tenant; None when the tenant has none with this id."""
+    state: RequestState | None = None
+    first: StoredEvent | None = None
+    marks: list[ExplainedMark] = []
+    async for stored in read_events(log, request_id):
+        first = first or stored
+        event = event_of(stored)
+        state = evolve(state, event)
+        if isinstance(event.payload, RequestCancelRequested):
+            at, reason = event.metadata.occurred_at, event.payload.reason
+            marks.append(ExplainedMark(at=at, name="cancel_requested", text=reason))
+    if state is None or first is None or state.spec.tenant_id != tenant_id:
+        return None
+    history = History(request_id, state.accepted_at)
+    history.marks.append(ExplainedMark(at=state.accepted_at, name="accepted", text=""))
+    history.marks += marks
+    read = RequestHistory(state, history)
+    await _read_shard(log, read, first, SHARD_STREAM_PREFIX + shard)
+    history.marks.sort(key=lambda mark: mark.at)
+    return read
+
+
+async def names_of(log: EventLog, read: RequestHistory, now: datetime) -> Names:
+    """The requests that the history's explanation may name: those of the same tenant."""
+    own = read.state.spec.request_id
+    unknown = others(read.history, now) - read.same_tenant
+    for request_id in sorted(unknown)[:LOOKUPS_MAX]:
+        accepted = await log.read_stream(stream_of(request_id), 0, 1)
+        if accepted:
+            metadata = decode(EventMetadata, accepted[0].metadata)
+            if metadata.tenant_id == read.state.spec.tenant_id:
+                read.same_tenant.add(request_id)
+    return Names(frozenset(read.same_tenant | {own}))
+
+
+async def _read_shard(
+    log: EventLog, read: RequestHistory, accepted: StoredEvent, stream_id: str
+) -> None:
+    """Take in the shard's events from the acceptance to the end, or to now."""
+    version = await version_before(log, stream_id, accepted.recorded_at - LEAD_IN)
+    ended_at = read.state.ended_at
+    while read.events_read < EVENTS_MAX:
+        page = await log.read_stream(stream_id, version, EVENTS_PER_READ)
+        for stored in page:
+            read.events_read += 1
+            _take(read, stored)
+            late = ended_at is not None and stored.recorded_at > ended_at + LEAD_OUT
+            if late or read.history.ended_at is not None:
+                return
+        if len(page) < EVENTS_PER_READ:
+            return
+        version = page[-1].stream_version
+    read.left_out = f"what came after the first {EVENTS_MAX} events of the scheduler"
+
+
+def _take(read: RequestHistory, stored: StoredEvent) -> None:
+    sighting = narrow(stored, read.state.spec.request_id)
+    if sighting is None:
+        return
+    read.history.take(sighting.at, sighting.payload)
+    if sighting.tenant_id and sighting.tenant_id == read.state.spec.tenant_id:
+        read.same_tenant.update(_requests_in(sighting))
+
+
+def _requests_in(sighting: Sighting) -> Collection[str]:
+    match sighting.payload:
+        case BatchExecuted(results=results):
+            return [result.loop.request_id for result in results]
+        case SchedulerDecided(decisions=decisions):
+            dispatched = [one for one in decisions if isinstance(one, DispatchBatch)]
+            return [loop.request_id for batch in dispatched for loop in batch.loops]
+        case _:
+            return ()

@@ -1,0 +1,145 @@
+"""What a unit, a loop or a request waited for: spans of time without gaps, each with its cause."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final
+
+from fastvideo.explain.history import History
+from fastvideo.explain.records import BatchRecord, LoopRecord, Pause, UnitRecord
+from fastvideo.explain.types import ExplainedWait, WaitCause
+
+BATCHES_PER_WAIT_MAX: Final = 16
+# Shorter than what clocks tell apart.
+SECONDS_MIN: Final = 1e-6
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """A span of time in which something waited."""
+
+    cause: WaitCause
+    begin: datetime
+    end: datetime
+    reason: str = ""
+    position: int = 0
+    # What had the worker meanwhile.
+    behind: tuple[BatchRecord, ...] = ()
+
+    @property
+    def seconds(self) -> float:
+        """How long it was."""
+        return (self.end - self.begin).total_seconds()
+
+    def explained(self) -> ExplainedWait:
+        """As it is told."""
+        return ExplainedWait(
+            cause=self.cause,
+            begun_at=self.begin,
+            seconds=self.seconds,
+            reason=self.reason,
+            position=self.position,
+            batch_ids=tuple(batch.batch_id for batch in self.behind[:BATCHES_PER_WAIT_MAX]),
+            batches=len(self.behind),
+        )
+
+
+def unit_waits(history: History, unit: UnitRecord, now: datetime) -> tuple[Wait, ...]:
+    """From ready to started, or to dropped, or to now; none for a later step of a window."""
+    if unit.ready_at is None or unit.window_position > 1:
+        return ()
+    dispatched_at = None if unit.batch is None else unit.batch.dispatched_at
+    given_up_at = unit.dropped_at or now
+    queued_until = dispatched_at or unit.started_at or given_up_at
+    waits = list(_queued(history, unit, unit.ready_at, queued_until))
+    if unit.batch is not None and dispatched_at is not None:
+        waits += _under_way(history, unit, unit.batch, dispatched_at, given_up_at)
+    return _kept(waits)
+
+
+def loop_waits(history: History, loop: LoopRecord, now: datetime) -> tuple[Wait, ...]:
+    """From its assignment to its being prepared."""
+    until = loop.prepared_at or loop.dropped_at or now
+    begun = until
+    if loop.prepared_at is not None:
+        begun = max(loop.assigned_at, until - timedelta(seconds=loop.preparation_seconds))
+    waits = [_behind(history, loop.worker_id, loop.assigned_at, begun)]
+    waits.append(
+        Wait(WaitCause.PREPARATION, begun, until, f"{loop.worker_id} makes {loop.ref.node_id}")
+    )
+    return _kept(waits)
+
+
+def pause_waits(pause: Pause, now: datetime) -> tuple[Wait, ...]:
+    """A time on no worker: on its way to the scheduler, then in the queue."""
+    until = pause.ended_at or now
+    if pause.cause is WaitCause.PREEMPTION or not pause.told:
+        cause = WaitCause.DELIVERY if pause.cause is WaitCause.PLACE else pause.cause
+        return _kept([Wait(cause, pause.begun_at, until, pause.reason)])
+    told_at, position, _ = pause.told[0]
+    before = WaitCause.DELIVERY if pause.cause is WaitCause.PLACE else pause.cause
+    return _kept(
+        [
+            Wait(before, pause.begun_at, told_at, pause.reason),
+            Wait(WaitCause.PLACE, told_at, until, pause.told[-1][2], position),
+        ]
+    )
+
+
+def _queued(history: History, unit: UnitRecord, begin: datetime, end: datetime) -> Iterator[Wait]:
+    """Until it is dispatched: pauses of the request, then what it was deferred for, else others."""
+    for pause in history.pauses:
+        paused_until = pause.ended_at or end
+        if paused_until <= begin or pause.begun_at >= end:
+            continue
+        yield from _offered(history, unit, begin, max(begin, pause.begun_at))
+        reason = pause.reason or (pause.told[-1][2] if pause.told else "")
+        yield Wait(pause.cause, max(begin, pause.begun_at), min(end, paused_until), reason)
+        begin = min(end, paused_until)
+    yield from _offered(history, unit, begin, end)
+
+
+def _offered(history: History, unit: UnitRecord, begin: datetime, end: datetime) -> Iterator[Wait]:
+    """On a worker and not dispatched."""
+    worker_id = unit.loop.worker_id
+    for at, reason in unit.deferrals:
+        if begin <= at < end:
+            yield _behind(history, worker_id, begin, at)
+            behind = tuple(history.workers.behind(worker_id, at, end, but=unit.batch))
+            yield Wait(WaitCause.RESOURCE, at, end, reason, behind=behind)
+            return
+    yield _behind(history, worker_id, begin, end, unit.batch)
+
+
+def _under_way(
+    history: History,
+    unit: UnitRecord,
+    batch: BatchRecord,
+    dispatched_at: datetime,
+    given_up_at: datetime,
+) -> Iterator[Wait]:
+    """From its dispatch to its start on the worker."""
+    started_at = batch.started_at
+    if batch.lost_at is not None or started_at is None:
+        yield Wait(WaitCause.LOSS, dispatched_at, given_up_at, "it ran on a worker that was lost")
+        return
+    there = min(started_at, dispatched_at + timedelta(seconds=batch.outward_seconds))
+    yield Wait(WaitCause.DELIVERY, dispatched_at, there)
+    behind = tuple(history.workers.behind(batch.worker_id, there, started_at, but=batch))
+    yield Wait(WaitCause.BATCH, there, started_at, "in the worker's queue", behind=behind)
+
+
+def _behind(
+    history: History,
+    worker_id: str,
+    begin: datetime,
+    end: datetime,
+    own: BatchRecord | None = None,
+) -> Wait:
+    """A wait for whatever ran on a worker, or for nothing but messages."""
+    behind = tuple(history.workers.behind(worker_id, begin, end, but=own))
+    return Wait(WaitCause.BATCH if behind else WaitCause.DELIVERY, begin, end, behind=behind)
+
+
+def _kept(waits: Iterable[Wait]) -> tuple[Wait, ...]:
+    return tuple(wait for wait in waits if wait.seconds >= SECONDS_MIN)
