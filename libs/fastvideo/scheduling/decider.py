@@ -33,6 +33,7 @@ from fastvideo.scheduling.ready import ReadyUnits
 from fastvideo.scheduling.request_scheduler import ProgramGraph
 from fastvideo.scheduling.state import LiveRequest, SchedulerState, Worker
 from fastvideo.scheduling.transfer import TransferScheduler
+from fastvideo.scheduling.windows import to_yield, window_steps
 from fastvideo.scheduling.work import WorkUnit
 
 WORKER_LOST = "WORKER_LOST"
@@ -62,6 +63,7 @@ class Decider:
                 if worker is not None and worker.is_commanded:
                     yield from self._dispatch(worker, worker.compute, COMPUTE, now)
                     yield from self._dispatch(worker, worker.io, IO, now)
+                    yield from to_yield(state, worker)
         for request_id in list(state.untold):
             request = state.requests[request_id]
             reason = state.placement.place(request.spec)
@@ -250,23 +252,27 @@ class Decider:
                 request = self._state.requests[request_id]
                 if not request.running:
                     yield StartRequest(request_id=request_id, attempt=request.attempt)
-            yield self._batch(worker, batch.units)
+            yield self._batch(worker, ready, batch.units)
 
     def _price(self, unit: WorkUnit, units: int) -> float:
         model_id = self._state.requests[unit.loop.request_id].spec.model_id
         return self._state.costs.predict(model_id, unit.cost_phase, unit.cost_shape, units)
 
-    def _batch(self, worker: Worker, units: tuple[WorkUnit, ...]) -> DispatchBatch:
+    def _batch(
+        self, worker: Worker, ready: ReadyUnits, units: tuple[WorkUnit, ...]
+    ) -> DispatchBatch:
         state = self._state
         model_id = state.requests[units[0].loop.request_id].spec.model_id
+        seconds = state.costs.predict_batch(model_id, units)
+        steps = window_steps(state, worker, ready, units, seconds)
         return DispatchBatch(
             batch_id=f"{state.epoch}-{state.batches + 1}",
             worker_id=worker.worker_id,
             kind=units[0].kind,
             unit_ids=tuple(unit.unit_id for unit in units),
             loops=tuple(unit.loop for unit in units),
-            predicted_seconds=state.costs.predict_batch(model_id, units),
-            window=1,
+            predicted_seconds=steps * seconds,
+            window=steps,
         )
 
     def _defer(

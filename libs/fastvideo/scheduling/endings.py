@@ -13,6 +13,8 @@ def end_request(state: SchedulerState, request: LiveRequest, ending: Ending) -> 
     worker = state.workers.get(request.worker_id)
     if worker is None:
         return
+    # A window of it shall stop.
+    state.touched_workers[worker.worker_id] = None
     for run in request.loops.values():
         for unit in run.waiting.values():
             if is_held(request, unit):

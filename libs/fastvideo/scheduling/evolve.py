@@ -1,6 +1,7 @@
 """How decisions change the state."""
 
 from bisect import bisect_left
+from dataclasses import replace
 from datetime import datetime
 
 from fastvideo.scheduling.admission import (
@@ -24,6 +25,7 @@ from fastvideo.scheduling.events import (
     ReportProgress,
     RestartRequest,
     StartRequest,
+    YieldBatch,
 )
 from fastvideo.scheduling.loop_scheduler import LoopRun
 from fastvideo.scheduling.queueing import give_back_kept, kind_bill
@@ -42,6 +44,9 @@ def evolve(state: SchedulerState, decision: Decision, now: datetime) -> None:
             _start(state, decision, now)
         case DispatchBatch():
             _dispatch(state, decision, now)
+        case YieldBatch():
+            flights = state.workers[decision.worker_id].flights
+            flights[decision.batch_id] = replace(flights[decision.batch_id], yielding=True)
         case DeferLoop():
             request = state.requests[decision.loop.request_id]
             state.workers[request.worker_id].deferred[decision.loop] = decision.reason

@@ -76,7 +76,7 @@ class SchedulingPolicy:
     slo_classes: Mapping[str, SloClass] = field(default_factory=dict)
     # Steps of a loop that run without asking again while nobody waits, and how long they may
     # take together; 1 asks after every step.
-    window_steps_max: int = 1
+    window_steps_max: int = 16
     window_seconds_max: float = 0.25
     # Predicted seconds that a request may wait longer on a worker that has what it needs cached
     # than on the one with the least work.

@@ -60,6 +60,13 @@ class LiveRequest:
     # Why its worker's loss threw it back, and from where; empty when none did.
     lost_reason: str = ""
     lost_boundary: str = ""
+    # Nodes whose loops a user cancels, with the reason, until each is at a boundary; and those
+    # that were cancelled or can have no inputs any more.
+    cancelling: dict[str, str] = field(default_factory=dict)
+    skipped: dict[str, None] = field(default_factory=dict)
+    # Streams that a user cancels, with the reason; and those that the worker was told of.
+    muted: dict[str, str] = field(default_factory=dict)
+    muted_told: dict[str, None] = field(default_factory=dict)
     # Node, step and steps of the unit that ended last.
     reached: tuple[str, int, int] = ("", 0, 0)
     progress: float = 0.0
@@ -81,6 +88,10 @@ class LiveRequest:
     def in_flight(self) -> bool:
         """Whether any of its units runs now."""
         return any(run.in_flight for run in self.loops.values())
+
+    def wants_boundary(self, node_id: str) -> bool:
+        """Whether something shall happen once the loop of a node is at a boundary."""
+        return self.ending is not None or bool(self.lost_reason) or node_id in self.cancelling
 
     def ref(self, node_id: str) -> LoopRef:
         """This try's run of a node."""
@@ -109,8 +120,9 @@ class Flight:
     # What each unit's tenant was charged, and their kind if kinds have shares.
     bills: tuple[Bill, ...] = ()
     kind_bill: Bill | None = None
-    # Steps granted.
+    # Steps granted, and whether they were told to stop at the next boundary.
     window: int = 1
+    yielding: bool = False
 
 
 @dataclass(slots=True)
