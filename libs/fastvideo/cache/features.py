@@ -1,115 +1,79 @@
-"""Text encoder outputs, kept by key within a byte budget, least recently used first out.
+"""Text encoder outputs, kept by key within a byte budget, least recently used first out."""
 
-One owner at a time: the compute thread of the worker that holds it.
-"""
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
+from typing import Any, Final
 
-from collections import OrderedDict
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Final, Literal
-
+from fastvideo.cache.evictable import CacheEntry, CacheUsage, EvictableStore
 from fastvideo.cache.keys import key_digest
-from fastvideo.errors import ContractViolation
+from fastvideo.cache.recorded import look, planned_unit, record
 from fastvideo.loops.contract import StepContext
-from fastvideo.model.caching import CacheClass, CacheKey, CacheLookup, CacheOutcome
-from fastvideo.scheduling.work import CachePlan, WorkUnit
+from fastvideo.memory.pools import MemoryPools, MemoryTag, OutOfMemory
+from fastvideo.memory.pressure import Evictions
+from fastvideo.model.caching import CacheClass, CacheKey
 
 CACHE_CLASS: Final = CacheClass.TEXT_ENCODER_OUTPUT
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CacheEntry:
-    """One kept value."""
-
-    key: CacheKey
-    value: Any
-    size_bytes: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CacheUsage:
-    """What a cache holds now."""
-
-    entries: int
-    used_bytes: int
-    budget_bytes: int
-
-
 class TextFeatureCache:
-    """The manager of the class text_encoder_output."""
+    """The manager of the class text_encoder_output; safe to use from any thread."""
 
     def __init__(
         self, budget_bytes: int, size_of: Callable[[Any], int] = lambda value: value.nbytes
     ) -> None:
-        self._budget_bytes = budget_bytes
+        self._store = EvictableStore(CACHE_CLASS, budget_bytes)
         self._size_of = size_of
-        self._entries: OrderedDict[str, CacheEntry] = OrderedDict()
-        self._used_bytes = 0
+
+    def join(self, pools: MemoryPools) -> None:
+        """Count the entries in the caches' pool, and give back when memory is short."""
+        self._store.join(pools, MemoryTag.CACHES)
 
     @property
     def usage(self) -> CacheUsage:
         """What the cache holds now."""
-        return CacheUsage(
-            entries=len(self._entries),
-            used_bytes=self._used_bytes,
-            budget_bytes=self._budget_bytes,
-        )
-
-    def find(self, digest: str) -> CacheEntry | None:
-        """The entry of a key digest, now the most recently used."""
-        entry = self._entries.get(digest)
-        if entry is not None:
-            self._entries.move_to_end(digest)
-        return entry
-
-    def keep(self, key: CacheKey, value: Any) -> list[CacheLookup]:
-        """Keep a value and say what was evicted for it.
-
-        A value larger than the whole budget is not kept.
-        """
-        digest = key_digest(key)
-        entry = CacheEntry(key=key, value=value, size_bytes=self._size_of(value))
-        if entry.size_bytes > self._budget_bytes:
-            return []
-        self._drop(digest)
-        self._entries[digest] = entry
-        self._used_bytes += entry.size_bytes
-        evicted = []
-        while self._used_bytes > self._budget_bytes:
-            oldest = next(iter(self._entries))
-            size = self._drop(oldest)
-            evicted.append(_lookup(oldest, CacheOutcome.EVICT, size))
-        return evicted
-
-    def invalidate(self, stale: Callable[[CacheKey], bool]) -> int:
-        """Drop the entries whose keys are stale and say how many there were."""
-        dropped = [digest for digest, entry in self._entries.items() if stale(entry.key)]
-        for digest in dropped:
-            self._drop(digest)
-        return len(dropped)
+        return self._store.usage
 
     @property
     def size_bytes(self) -> int:
         """Bytes of all entries."""
-        return self._used_bytes
+        return self._store.usage.used_bytes
+
+    def find(self, digest: str) -> CacheEntry | None:
+        """The entry of a key digest, now the most recently used."""
+        return self._store.find(digest)
+
+    def keep(self, key: CacheKey, value: Any) -> Evictions:
+        """Keep a value and say what was evicted for it.
+
+        A value is not kept when it is larger than the whole budget, or when what is in use
+        leaves no room: it can be computed again.
+        """
+        try:
+            return self._store.add(key, value, self._size_of(value))
+        except OutOfMemory:
+            return ()
+
+    def invalidate(self, stale: Callable[[CacheKey], bool]) -> int:
+        """Drop the entries whose keys are stale and say how many there were."""
+        return self._store.invalidate(stale)
+
+    def pinned(self, digests: Iterable[str]) -> AbstractContextManager[None]:
+        """Keep these entries from eviction while the block runs."""
+        return self._store.pinned(digests)
 
     def open(self, context: StepContext) -> "RecordedFeatureCache":
         """The cache as the units of one batch may use it; look-ups go into the context."""
-        return RecordedFeatureCache(self, context)
-
-    def _drop(self, digest: str) -> int:
-        entry = self._entries.pop(digest, None)
-        if entry is None:
-            return 0
-        self._used_bytes -= entry.size_bytes
-        return entry.size_bytes
+        return RecordedFeatureCache(self, self._store, context)
 
 
 class RecordedFeatureCache:
     """A cache that holds each unit to its plan and reports its look-ups."""
 
-    def __init__(self, cache: TextFeatureCache, context: StepContext) -> None:
+    def __init__(
+        self, cache: TextFeatureCache, store: EvictableStore, context: StepContext
+    ) -> None:
         self._cache = cache
+        self._store = store
         self._context = context
 
     def get(self, key: CacheKey) -> Any | None:
@@ -118,10 +82,10 @@ class RecordedFeatureCache:
         Raises ContractViolation when the context's unit has not planned to read the key.
         """
         digest = key_digest(key)
-        unit = self._planned(digest, "read")
+        unit = planned_unit(self._context, digest, "read")
         entry = self._cache.find(digest)
-        outcome = CacheOutcome.MISS if entry is None else CacheOutcome.HIT
-        self._record(unit, _lookup(digest, outcome, entry.size_bytes if entry else 0))
+        found = look(self._store, digest, None if entry is None else entry.size_bytes)
+        record(self._context, unit.unit_id, (found,))
         return None if entry is None else entry.value
 
     def put(self, key: CacheKey, value: Any) -> None:
@@ -129,26 +93,5 @@ class RecordedFeatureCache:
 
         Raises ContractViolation when the context's unit has not planned to write the key.
         """
-        unit = self._planned(key_digest(key), "write")
-        for evicted in self._cache.keep(key, value):
-            self._record(unit, evicted)
-
-    def _planned(self, digest: str, verb: Literal["read", "write"]) -> WorkUnit:
-        unit = self._context.unit
-        plan = CachePlan() if unit is None else unit.cache_plan
-        if unit is None or digest not in (plan.reads if verb == "read" else plan.writes):
-            raise ContractViolation(
-                f"{unit.unit_id if unit else 'no unit'} has not planned to {verb} key {digest}",
-                reason="UNPLANNED_CACHE_USE",
-                subject=digest,
-            )
-        return unit
-
-    def _record(self, unit: WorkUnit, lookup: CacheLookup) -> None:
-        self._context.lookups.setdefault(unit.unit_id, []).append(lookup)
-
-
-def _lookup(digest: str, outcome: CacheOutcome, size_bytes: int) -> CacheLookup:
-    return CacheLookup(
-        cache_class=CACHE_CLASS, key_digest=digest, outcome=outcome, size_bytes=size_bytes
-    )
+        unit = planned_unit(self._context, key_digest(key), "write")
+        record(self._context, unit.unit_id, self._cache.keep(key, value))

@@ -10,12 +10,14 @@ from datetime import datetime
 from typing import Any, Final
 
 from fastvideo.clock import Clock
+from fastvideo.engine.claims import Granted
 from fastvideo.engine.executor import Executor
 from fastvideo.engine.failures import failure_detail
 from fastvideo.engine.request_inputs import RequestInputs
 from fastvideo.errors import FastVideoError, ResourceExhausted, Unavailable
 from fastvideo.requests.types import RequestMetrics, RequestSpec
 from fastvideo.scheduling import effects
+from fastvideo.scheduling.commands import PrepareLoop
 from fastvideo.scheduling.core import SchedulerCore
 from fastvideo.scheduling.events import (
     AssignLoop,
@@ -36,7 +38,7 @@ from fastvideo.scheduling.inputs import (
     SchedulerInput,
     Tick,
 )
-from fastvideo.scheduling.work import OFF_STEP_PATH
+from fastvideo.scheduling.work import OFF_STEP_PATH, LoopRef
 from fastvideo.telemetry import tracing
 from fastvideo.telemetry.logging import get_logger
 
@@ -83,6 +85,8 @@ class LocalDriver:
         self._start = start
         self._inbox: queue.Queue[SchedulerInput | None] = queue.Queue(_INBOX_MAX)
         self._running: dict[str, _Running] = {}
+        # Loops that wait for the memory of their requests, in order.
+        self._unprepared: dict[LoopRef, tuple[PrepareLoop, Granted]] = {}
         self._lock = threading.Lock()
         self._io = ThreadPoolExecutor(_IO_THREADS, thread_name_prefix="engine-io")
         self._started: queue.Queue[BaseException | None] = queue.Queue(1)
@@ -198,13 +202,14 @@ class LocalDriver:
     ) -> None:
         match decision:
             case AssignLoop():
-                events.append(self._prepare(decision))
+                events.extend(self._assign(decision))
             case DispatchBatch() if decision.kind in OFF_STEP_PATH:
                 self._io.submit(self._execute_beside, decision)
             case DispatchBatch():
                 batches.append(decision)
             case ReleaseRequest():
                 self._release(decision)
+                events.extend(self._prepare_granted())
             case ReportProgress():
                 running = self._running.get(decision.request_id)
                 if running is not None:
@@ -214,21 +219,36 @@ class LocalDriver:
             case _:
                 pass
 
-    def _prepare(self, decision: AssignLoop) -> LoopPrepared | LoopFailed:
+    def _assign(self, decision: AssignLoop) -> list[SchedulerInput]:
+        """Prepare a loop now, or when its request's memory is free."""
         running = self._running[decision.loop.request_id]
         inputs = self._core.loop_inputs(decision.loop)
         command = effects.prepare_loop(decision, running.spec, inputs, running.traceparent)
+        try:
+            granted = self._executor.claim_memory(command)
+        except FastVideoError as error:
+            return [_failed(decision.worker_id, command.loop, error)]
+        self._unprepared[command.loop] = (command, granted)
+        return self._prepare_granted()
+
+    def _prepare_granted(self) -> list[SchedulerInput]:
+        ready = [ref for ref, (_, granted) in self._unprepared.items() if granted.done()]
+        return [self._prepare(*self._unprepared.pop(ref)) for ref in ready]
+
+    def _prepare(self, command: PrepareLoop, granted: Granted) -> LoopPrepared | LoopFailed:
         with tracing.span_from(
-            running.traceparent,
+            command.traceparent,
             "engine.prepare",
-            {"fastvideo.request_id": running.spec.request_id, "fastvideo.loop_id": command.loop_id},
+            {
+                "fastvideo.request_id": command.loop.request_id,
+                "fastvideo.loop_id": command.loop_id,
+            },
         ):
             try:
+                granted.result()
                 return self._executor.prepare(self._inputs.fetch(command))
             except FastVideoError as error:
-                return LoopFailed(
-                    worker_id=decision.worker_id, loop=decision.loop, error=failure_detail(error)
-                )
+                return _failed(self._executor.worker_id, command.loop, error)
 
     def _execute(self, decision: DispatchBatch) -> list[SchedulerInput]:
         traceparent = self._traceparent(decision)
@@ -279,3 +299,7 @@ class LocalDriver:
                 metrics=RequestMetrics(),
             )
             running.on_end(end, {})
+
+
+def _failed(worker_id: str, loop: LoopRef, error: FastVideoError) -> LoopFailed:
+    return LoopFailed(worker_id=worker_id, loop=loop, error=failure_detail(error))

@@ -8,12 +8,16 @@ import torch
 from fastvideo.cache.features import TextFeatureCache
 from fastvideo.clock import Clock
 from fastvideo.engine.batches import check_batch, check_command
+from fastvideo.engine.claims import Granted
 from fastvideo.engine.failures import failure_detail
 from fastvideo.engine.footprint import storages
 from fastvideo.engine.live import LiveLoop, LoopTable
+from fastvideo.engine.peaks import PeakBook
+from fastvideo.engine.request_memory import RequestMemory
+from fastvideo.engine.reservations import Reservations, role_of
 from fastvideo.engine.residents import Residents
 from fastvideo.engine.stepping import Stepper, log_failure
-from fastvideo.engine.values import ValueStore
+from fastvideo.engine.values import Scope, ValueStore
 from fastvideo.engine.window import Windows
 from fastvideo.errors import (
     Cancelled,
@@ -22,7 +26,7 @@ from fastvideo.errors import (
     InvalidField,
     Unavailable,
 )
-from fastvideo.loops.contract import PlanContext
+from fastvideo.loops.contract import PlanContext, SharedTier
 from fastvideo.loops.plans import check_plan
 from fastvideo.memory.pools import MemoryPools
 from fastvideo.scheduling.commands import ExecuteBatch, PrepareLoop, ReleaseLoops
@@ -63,22 +67,29 @@ class Executor:
         features: TextFeatureCache,
         clock: Clock,
         limits: ExecutorLimits | None = None,
+        tier: SharedTier | None = None,
     ) -> None:
-        self._worker_id = worker_id
+        self.worker_id = worker_id
         self._pools = pools
         self._residents = residents
         self.features = features
+        features.join(pools)
         self._clock = clock
         self._limits = limits or ExecutorLimits()
         self.values = ValueStore(pools, self._limits.values_per_request)
         self._loops = LoopTable(self._limits.loops, self._on_freed)
+        self._memory = RequestMemory(pools)
+        self._reservations = Reservations(pools)
+        self._peaks = PeakBook()
         self._stepper = Stepper(
-            pools=pools,
+            reservations=self._reservations,
+            peaks=self._peaks,
             residents=residents,
             features=features,
             values=self.values,
             loops=self._loops,
             clock=clock,
+            tier=tier,
         )
         self._windows = Windows(self._stepper, self._loops, self._limits.steps_per_batch)
 
@@ -92,6 +103,21 @@ class Executor:
         scope = (request_id, attempt)
         return scope in self.values.scopes() or self._loops.has_any(scope)
 
+    @property
+    def waiting_for_memory(self) -> int:
+        """How many requests wait for the memory that they will keep here."""
+        return self._memory.waiting
+
+    def claim_memory(self, command: PrepareLoop) -> Granted:
+        """Claim what the loop's request will keep here, once; done at once or when it is free.
+
+        To be waited for before `prepare`, which else fails where it would wait. Raises Cancelled
+        when the attempt was released, OutOfMemory when it can never be had, ResourceExhausted
+        when too many wait.
+        """
+        self._loops.check_open((command.loop.request_id, command.loop.attempt))
+        return self._memory.take(command)
+
     def prepare(self, command: PrepareLoop) -> LoopPrepared | LoopFailed:
         """Make a loop's state and plan its first unit."""
         started = self._clock.monotonic_s()
@@ -101,10 +127,10 @@ class Executor:
         except Exception as error:  # noqa: BLE001 - whatever a model raises is this loop's alone
             log_failure(error, command.loop)
             return LoopFailed(
-                worker_id=self._worker_id, loop=command.loop, error=failure_detail(error)
+                worker_id=self.worker_id, loop=command.loop, error=failure_detail(error)
             )
         seconds = self._clock.monotonic_s() - started
-        return LoopPrepared(worker_id=self._worker_id, plan=plan, seconds=seconds)
+        return LoopPrepared(worker_id=self.worker_id, plan=plan, seconds=seconds)
 
     def execute(self, command: ExecuteBatch) -> BatchExecuted:
         """Run the units in one forward, then the steps that follow them, up to the window.
@@ -125,13 +151,14 @@ class Executor:
             raise
         run = self._windows.run(command, claims)
         return BatchExecuted(
-            worker_id=self._worker_id,
+            worker_id=self.worker_id,
             batch_id=command.batch_id,
             kind=command.kind,
             results=run.results,
             predicted_seconds=command.predicted_seconds,
             measured_seconds=self._clock.monotonic_s() - started,
             forwards=run.forwards,
+            peak_bytes=run.peak_bytes,
             yielded=run.yielded,
         )
 
@@ -143,7 +170,7 @@ class Executor:
         """The answer to a batch that could not be run at all: its error at every unit."""
         detail = failure_detail(error)
         return BatchExecuted(
-            worker_id=self._worker_id,
+            worker_id=self.worker_id,
             batch_id=command.batch_id,
             kind=command.kind,
             results=tuple(
@@ -158,7 +185,7 @@ class Executor:
         scope = (command.request_id, command.attempt)
         self._loops.close(scope)
         gone = self._loops.release(lambda loop: (loop.ref.request_id, loop.ref.attempt) == scope)
-        self.values.release(scope)
+        self._forget(scope)
         return gone
 
     def cancel(self, scope: CancelScope) -> tuple[LoopRef, ...]:
@@ -173,22 +200,23 @@ class Executor:
             )
         if scope.kind is CancelScopeKind.REQUEST:
             gone = self._loops.release(lambda loop: loop.ref.request_id == target)
-            ended = {held for held in self.values.scopes() if held[0] == target}
+            ended = self._memory.scopes(lambda request: request.request_id == target)
+            ended |= {held for held in self.values.scopes() if held[0] == target}
         elif scope.kind is CancelScopeKind.SESSION:
             gone = self._loops.release(lambda loop: loop.session_id == target)
-            ended = set()
+            ended = self._memory.scopes(lambda request: request.session_id == target)
         else:
             raise InvalidField("scope.kind", str(scope.kind), "request, loop or session")
         for attempt in ended | {(ref.request_id, ref.attempt) for ref in gone}:
             self._loops.close(attempt)
-            self.values.release(attempt)
+            self._forget(attempt)
         return gone
 
     def release_all(self) -> tuple[LoopRef, ...]:
         """Free every loop and value; running ones at their boundary."""
         gone = self._loops.release(lambda loop: True)
-        for scope in self.values.scopes():
-            self.values.release(scope)
+        for scope in {*self.values.scopes(), *self._memory.scopes()}:
+            self._forget(scope)
         return gone
 
     def start_over(self, timeout_s: float) -> None:
@@ -216,8 +244,9 @@ class Executor:
             self._loops.check_room(command.loop)
         except Cancelled:
             # Released meanwhile: what was fetched for it since is nobody's.
-            self.values.release(scope)
+            self._forget(scope)
             raise
+        self._memory.take_now(command)
         kernel, instance = self._residents.kernel(command.model_instance_id, command.loop_id)
         inputs = self.values.bind(scope, command.inputs)
         state = kernel.init_state(command.loop, command.request, inputs, instance)
@@ -231,6 +260,7 @@ class Executor:
             raise ContractViolation(
                 "a fresh loop plans nothing", subject=f"{scope[0]}/{command.loop.node_id}"
             )
+        plan = self._peaks.declare(plan)
         check_plan(plan, state, kernel.spec)
         loop = LiveLoop(
             ref=command.loop,
@@ -240,8 +270,9 @@ class Executor:
             state=state,
             plan_context=context,
             given=storages(inputs),
+            role=role_of(plan.units[0]),
         )
-        self._stepper.count_state(loop, state)
+        self._reservations.count_state(loop, state)
         try:
             self._loops.add(loop, plan)
         except FastVideoError:
@@ -249,9 +280,16 @@ class Executor:
             raise
         return plan
 
-    def count_caches(self) -> None:
-        """Bring the caches' pool up to date with what the feature cache holds."""
-        self._stepper.count_caches()
+    def forget_model(self, model_instance_id: str) -> None:
+        """Drop what was measured of a model that is gone."""
+        self._peaks.forget(model_instance_id)
+        self._memory.forget(model_instance_id)
+
+    def _forget(self, scope: Scope) -> None:
+        """Let go of an attempt's values and of its claim."""
+        left = len(self.values.all(scope))
+        self.values.release(scope)
+        self._memory.release(scope, left)
 
     def _on_freed(self, loop: LiveLoop) -> None:
         self._pools.release(loop.owner)

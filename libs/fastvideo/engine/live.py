@@ -37,6 +37,8 @@ class LiveLoop:
     plan_context: PlanContext
     # Storages of what the loop was given; they belong to the values, not to the state.
     given: Storages = field(default_factory=dict)
+    # The role whose memory it takes.
+    role: str = ""
     units: dict[str, WorkUnit] = field(default_factory=dict)
     busy: bool = False
     released: bool = False
@@ -82,14 +84,19 @@ class LoopTable:
         with self._changed:
             return any((ref.request_id, ref.attempt) == scope for ref in self._loops)
 
+    def check_open(self, scope: tuple[str, int]) -> None:
+        """Raise Cancelled when a request's attempt was released."""
+        with self._changed:
+            if scope in self._closed:
+                raise Cancelled(f"{scope[0]} was released", reason="LOOP_RELEASED")
+
     def check_room(self, ref: LoopRef) -> None:
         """Raise ResourceExhausted when no loop fits, AlreadyExists when this one lives.
 
         Raises Cancelled when its attempt was released already.
         """
         with self._changed:
-            if (ref.request_id, ref.attempt) in self._closed:
-                raise Cancelled(f"{ref.request_id} was released", reason="LOOP_RELEASED")
+            self.check_open((ref.request_id, ref.attempt))
             if ref in self._loops:
                 raise AlreadyExists(
                     f"{ref.request_id}/{ref.node_id} is prepared already", subject=ref.node_id

@@ -12,12 +12,13 @@ from fastvideo.clock import Clock
 from fastvideo.engine.failures import failure_detail
 from fastvideo.engine.footprint import resident_bytes
 from fastvideo.engine.live import Claim, LiveLoop, LoopTable
+from fastvideo.engine.peaks import PeakBook
+from fastvideo.engine.reservations import Reservations
 from fastvideo.engine.residents import Residents
 from fastvideo.engine.values import ValueStore
 from fastvideo.errors import Cancelled, ContractViolation, FastVideoError
-from fastvideo.loops.contract import LoopOutput, StepContext
+from fastvideo.loops.contract import LoopOutput, SharedTier, StepContext
 from fastvideo.loops.plans import check_plan
-from fastvideo.memory.pools import MemoryPools, MemoryTag
 from fastvideo.scheduling.work import LoopRef, LoopResult, StepRange, StepResult, WorkPlan
 from fastvideo.telemetry.logging import get_logger
 
@@ -47,6 +48,8 @@ class Step:
     units: tuple[SteppedUnit, ...]
     forwards: int
     seconds: float
+    # The activations' measured peak; 0 when it was not measured.
+    peak_bytes: int = 0
 
     def loops(self, *, ended: bool) -> tuple[LiveLoop, ...]:
         """The loops that have ended, or those that have not."""
@@ -64,14 +67,18 @@ class Stepper:
     def __init__(
         self,
         *,
-        pools: MemoryPools,
+        reservations: Reservations,
+        peaks: PeakBook,
         residents: Residents,
         features: TextFeatureCache,
         values: ValueStore,
         loops: LoopTable,
         clock: Clock,
+        tier: SharedTier | None = None,
     ) -> None:
-        self._pools = pools
+        self._tier = tier
+        self._reservations = reservations
+        self._peaks = peaks
         self._residents = residents
         self._features = features
         self._values = values
@@ -81,41 +88,36 @@ class Stepper:
     def step(self, claims: Sequence[Claim]) -> Step:
         """Run the units in one forward; each one's loop moves on. Raises nothing of a model's."""
         started_s = self._clock.monotonic_s()
-        context = StepContext()
+        context = StepContext(tier=self._tier)
         try:
-            with torch.no_grad():
-                units = self._run(claims, context)
+            # What the units read and write stays in the caches, however short memory gets.
+            with torch.no_grad(), self._features.pinned(_cache_keys(claims)):
+                units, peak_bytes = self._run(claims, context)
         finally:
-            for claim in claims:
-                self._pools.release(_unit_owner(claim.unit_id))
+            self._reservations.release(claims)
         return Step(
             units=units,
             forwards=context.forwards,
             seconds=self._clock.monotonic_s() - started_s,
+            peak_bytes=peak_bytes,
         )
 
-    def count_state(self, loop: LiveLoop, state: Any) -> None:
-        """Account for the memory of a loop's state. Raises OutOfMemory."""
-        size = resident_bytes(state, excluding=loop.given)
-        self._pools.resize(MemoryTag.ACTIVATIONS, loop.owner, size)
-
-    def count_caches(self) -> None:
-        """Bring the caches' pool up to date with what the feature cache holds."""
-        self._pools.resize(MemoryTag.CACHES, "text_features", self._features.size_bytes)
-
-    def _run(self, claims: Sequence[Claim], context: StepContext) -> tuple[SteppedUnit, ...]:
-        """What each claim gave, in order."""
+    def _run(
+        self, claims: Sequence[Claim], context: StepContext
+    ) -> tuple[tuple[SteppedUnit, ...], int]:
+        """What each claim gave, in order, and the measured peak."""
         outputs: dict[str, Any] = {}
+        peak_bytes = 0
         runnable = []
         for claim in claims:
             try:
-                runnable.append(self._admit(claim))
+                runnable.append(self._admit(claim, context))
             except FastVideoError as error:
                 outputs[claim.unit_id] = error
         if runnable:
             context.cache = self._features.open(context)
-            outputs |= self._forward(runnable, context)
-            self.count_caches()
+            given, peak_bytes = self._forward(runnable, context)
+            outputs |= given
         last = {claim.ref: claim.unit_id for claim in claims}
         stepped = []
         for claim in claims:
@@ -126,39 +128,44 @@ class Stepper:
                 log_failure(error, claim.ref, claim.unit_id)
                 unit = SteppedUnit(claim=claim, result=_failed(claim, error))
             stepped.append(unit)
-        return tuple(stepped)
+        return tuple(stepped), peak_bytes
 
-    def _admit(self, claim: Claim) -> Claim:
+    def _admit(self, claim: Claim, context: StepContext) -> Claim:
         """Take the memory that the unit declares. Raises what forbids it to run."""
         if claim.error is not None:
             raise claim.error
         assert claim.unit is not None
-        for tag, size in claim.unit.resources.memory_bytes.items():
-            self._pools.resize(MemoryTag(tag), _unit_owner(claim.unit_id), size)
+        self._reservations.admit(claim.unit, context)
         return claim
 
-    def _forward(self, runnable: Sequence[Claim], context: StepContext) -> dict[str, Any]:
-        """Output or exception by unit id."""
+    def _forward(
+        self, runnable: Sequence[Claim], context: StepContext
+    ) -> tuple[dict[str, Any], int]:
+        """Output or exception by unit id, and the measured peak."""
         batch = [
             (claim.loop.state, claim.unit)
             for claim in runnable
             if claim.loop is not None and claim.unit is not None
         ]
-        unit = batch[0][1]
+        units = [unit for _, unit in batch]
+        unit = units[0]
         try:
+            self._reservations.check(units)
             kernel, instance = self._residents.kernel(unit.model_instance_id, unit.loop_id)
-            outputs = kernel.run_step(batch, instance, context)
+            outputs, peak_bytes = self._peaks.run(
+                units, context, lambda: kernel.run_step(batch, instance, context)
+            )
             if len(outputs) != len(batch):
                 raise ContractViolation(f"{len(outputs)} outputs of {len(batch)} units")
         except Exception as error:  # noqa: BLE001 - it is sorted out unit by unit
             if len(batch) == 1:
-                return {unit.unit_id: error}
+                return {unit.unit_id: error}, 0
             # Alone each gives the bits that it gives in a batch, so only the guilty one fails.
             alone: dict[str, Any] = {}
             for claim in runnable:
-                alone |= self._forward([claim], context)
-            return alone
-        return {unit.unit_id: output for (_, unit), output in zip(batch, outputs, strict=True)}
+                alone |= self._forward([claim], context)[0]
+            return alone, 0
+        return dict(zip((unit.unit_id for unit in units), outputs, strict=True)), peak_bytes
 
     def _advance(self, claim: Claim, output: Any, last: bool, context: StepContext) -> SteppedUnit:
         """The unit's result, its loop moved on; `last` of its loop in this step plans anew."""
@@ -176,12 +183,13 @@ class Stepper:
                 f"the state went from version {loop.state.version} to {state.version}",
                 subject=unit.unit_id,
             )
-        self.count_state(loop, state)
+        self._reservations.count_state(loop, state, context, unit.unit_id)
         loop.state = state
         plan, result = None, None
         if last:
             plan = kernel.plan_step(state, loop.plan_context)
             if plan is not None:
+                plan = self._peaks.declare(plan)
                 check_plan(plan, state, kernel.spec)
                 self._loops.replan(loop, plan.units)
             else:
@@ -200,13 +208,14 @@ class Stepper:
     def _end(self, loop: LiveLoop, output: LoopOutput) -> LoopResult:
         scope = (loop.ref.request_id, loop.ref.attempt)
         for name, value in output.values.items():
-            self._values.put(scope, f"{loop.ref.node_id}.{name}", value)
+            self._values.put(scope, f"{loop.ref.node_id}.{name}", value, role=loop.role)
         return LoopResult(
             loop=loop.ref,
             value_names=tuple(output.values),
             artifact_ids=output.artifact_ids,
             digests=output.digests,
             scores=output.scores,
+            value_bytes={name: resident_bytes(value) for name, value in output.values.items()},
         )
 
 
@@ -232,5 +241,6 @@ def _failed(claim: Claim, error: Exception) -> StepResult:
     )
 
 
-def _unit_owner(unit_id: str) -> str:
-    return f"unit:{unit_id}"
+def _cache_keys(claims: Sequence[Claim]) -> list[str]:
+    plans = [claim.unit.cache_plan for claim in claims if claim.unit is not None]
+    return [digest for plan in plans for digest in {*plan.reads, *plan.writes}]

@@ -21,8 +21,8 @@ class ValueStore:
         self._scopes: dict[Scope, dict[str, Any]] = {}
         self._lock = threading.Lock()
 
-    def put(self, scope: Scope, name: str, value: Any) -> None:
-        """Keep a value.
+    def put(self, scope: Scope, name: str, value: Any, *, role: str = "") -> None:
+        """Keep a value, in the memory of a role.
 
         Raises ResourceExhausted when a scope holds too many, OutOfMemory when it does not fit.
         """
@@ -37,7 +37,13 @@ class ValueStore:
             # Two names for one tensor hold it once.
             others = {key: kept for key, kept in values.items() if key != name}
             size = resident_bytes(value, excluding=storages(others))
-            self._pools.resize(MemoryTag.ACTIVATIONS, _owner(scope, name), size)
+            self._pools.resize(
+                MemoryTag.ACTIVATIONS,
+                _owner(scope, name),
+                size,
+                role=role,
+                scope=scope_name(scope),
+            )
             values[name] = value
 
     def bind(self, scope: Scope, inputs: Mapping[str, str]) -> dict[str, Any]:
@@ -87,5 +93,10 @@ class ValueStore:
             return tuple(self._scopes)
 
 
+def scope_name(scope: Scope) -> str:
+    """A scope's name in the memory pools."""
+    return f"{scope[0]}/{scope[1]}"
+
+
 def _owner(scope: Scope, name: str) -> str:
-    return f"value:{scope[0]}/{scope[1]}/{name}"
+    return f"value:{scope_name(scope)}/{name}"

@@ -47,7 +47,6 @@ def warm_up(executor: Executor, model_instance_id: str, entry: CatalogEntry) -> 
         return run_solo(executor, model_instance_id, program, request)
     finally:
         executor.features.invalidate(lambda key: key.model_id == entry.card.model_id)
-        executor.count_caches()
 
 
 def measure_threads(

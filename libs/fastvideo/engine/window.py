@@ -24,6 +24,8 @@ class WindowRun:
     forwards: int
     # It stopped before its steps were over because it was told to.
     yielded: bool
+    # The activations' measured peak, the most of its steps; 0 when none was measured.
+    peak_bytes: int = 0
 
 
 class Windows:
@@ -52,7 +54,7 @@ class Windows:
         """Run claimed units and what follows them; no loop is claimed after that."""
         running = tuple(claims)
         results: list[StepResult] = []
-        forwards, yielded = 0, False
+        forwards, yielded, peak_bytes = 0, False, 0
         first = next((claim.unit for claim in claims if claim.unit is not None), None)
         left = min(max(1, command.window), self._steps_max)
         try:
@@ -60,6 +62,7 @@ class Windows:
                 step = self._stepper.step(running)
                 left -= 1
                 forwards += step.forwards
+                peak_bytes = max(peak_bytes, step.peak_bytes)
                 going = _going_on(step, first) if left and first is not None else ()
                 if going and self._told_to_yield(command.batch_id):
                     going, yielded = (), True
@@ -71,7 +74,9 @@ class Windows:
             self._loops.finish(_loops_of(running))
             with self._lock:
                 self._yields.pop(command.batch_id, None)
-        return WindowRun(results=tuple(results), forwards=forwards, yielded=yielded)
+        return WindowRun(
+            results=tuple(results), forwards=forwards, yielded=yielded, peak_bytes=peak_bytes
+        )
 
     def _told_to_yield(self, batch_id: str) -> bool:
         with self._lock:

@@ -22,7 +22,7 @@ _START_OVER_S_MAX: Final = 20.0
 
 
 class Commands:
-    """Prepares and executes on the right thread: compute on one, what is off the step path beside it.
+    """Prepares and executes on the right thread: compute on one, the rest beside it.
 
     Used from the event loop's thread.
     """
@@ -52,8 +52,10 @@ class Commands:
 
     @property
     def idle(self) -> bool:
-        """Whether no loop lives, no value is kept and nothing runs."""
-        return not (self.waiting or self._executor.loops or self._executor.values.scopes())
+        """Whether no loop lives, no value is kept and nothing runs or waits for memory."""
+        executor = self._executor
+        held = executor.loops or executor.values.scopes() or executor.waiting_for_memory
+        return not (self.waiting or held)
 
     async def prepare(
         self, command: PrepareLoop, wanted: Callable[[], bool] = lambda: True
@@ -73,6 +75,9 @@ class Commands:
 
         try:
             self._check_draining(command.loop)
+            granted = self._executor.claim_memory(command)
+            if not granted.done():
+                await asyncio.wrap_future(granted)
             if self._inputs.needed(command):
                 command = await self._io.run(lambda: self._inputs.fetch(command))
             return await self._compute.run(call)

@@ -1,6 +1,5 @@
 """Loading, warming, unloading, sleeping and waking, each on the thread where it belongs."""
 
-import gc
 from collections.abc import Sequence
 from typing import Final
 
@@ -14,6 +13,7 @@ from fastvideo.engine.residents import Residents
 from fastvideo.engine.startup import start_models
 from fastvideo.engine.warmup import warm_up
 from fastvideo.memory.pools import MemoryTag
+from fastvideo.memory.system import give_back_unused
 from fastvideo.scheduling.work import LoopRef
 from fastvideo.telemetry.logging import get_logger
 from fastvideo_worker.lanes import Lane
@@ -85,8 +85,8 @@ class Models:
             self._executor.features.invalidate(
                 lambda key: key.weights_version == instance.weights_version
             )
-            self._executor.count_caches()
-            gc.collect()
+            self._executor.forget_model(model_instance_id)
+            give_back_unused()
             return freed
 
         return await self._compute.run(call)
@@ -98,10 +98,9 @@ class Models:
             before = sum(self._status.pools.in_use_bytes().values())
             if MemoryTag.CACHES in tags:
                 self._executor.features.invalidate(lambda key: True)
-                self._executor.count_caches()
             if MemoryTag.WEIGHTS in tags:
                 self._residents.sleep()
-            gc.collect()
+            give_back_unused()
             return before - sum(self._status.pools.in_use_bytes().values())
 
         freed = await self._compute.run(call)

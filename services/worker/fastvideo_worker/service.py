@@ -173,7 +173,6 @@ class WorkerService(worker_pb2_grpc.WorkerServiceServicer):
 
         def publish() -> bool:
             features.keep(record.key, tensors["value"])
-            self._executor.count_caches()
             return features.find(record.key_digest) is not None
 
         return worker_pb2.PublishCacheResponse(stored=await self._compute.run(publish))

@@ -83,7 +83,7 @@ def test_the_least_recently_used_goes_first_when_the_budget_is_full() -> None:
 def test_a_value_larger_than_the_budget_is_not_kept_and_evicts_nothing() -> None:
     cache = TextFeatureCache(25)
     cache.keep(key("a"), Value(10))
-    assert cache.keep(key("b"), Value(26)) == []
+    assert cache.keep(key("b"), Value(26)) == ()
     assert cache.find(key_digest(key("a"))) is not None
     assert cache.find(key_digest(key("b"))) is None
 

@@ -26,12 +26,17 @@ def test_pools_are_apart() -> None:
 
 def test_a_growth_past_the_budget_is_refused_by_name_and_changes_nothing() -> None:
     pools = _pools()
-    pools.resize(MemoryTag.ACTIVATIONS, "first", 70)
+    pools.resize(MemoryTag.WEIGHTS, "first", 70)
     with pytest.raises(OutOfMemory) as caught:
-        pools.resize(MemoryTag.ACTIVATIONS, "second", 31)
-    assert caught.value.subject == "activations"
-    assert caught.value.attributes == {"asked_bytes": "31", "free_bytes": "30"}
-    assert pools.in_use_bytes()[MemoryTag.ACTIVATIONS] == 70
+        pools.resize(MemoryTag.WEIGHTS, "second", 31)
+    assert caught.value.subject == "weights"
+    assert caught.value.attributes == {
+        "asked_bytes": "31",
+        "free_bytes": "30",
+        "tag": "weights",
+        "owner": "second",
+    }
+    assert pools.in_use_bytes()[MemoryTag.WEIGHTS] == 70
 
 
 def test_an_owner_may_always_shrink() -> None:

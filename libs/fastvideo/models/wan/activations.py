@@ -1,5 +1,6 @@
 """Bounds on the memory that a forward takes while it runs."""
 
+from fastvideo.loops.batch_invariance import rows_limit
 from fastvideo.models.wan.components import Transformer, latent_tokens
 
 # float32 tensors of a token's width that are alive at once in a block, with the feed-forward.
@@ -25,3 +26,10 @@ def transformer_activation_bytes(
     tokens = latent_tokens(latent_shape) + text_length
     tensors = _TENSORS_A_TOKEN + (_TENSORS_A_TOKEN_TIME if token_times else 0)
     return 4 * rows * tokens * (tensors * width + 2 * int(config.ffn_dim))
+
+
+def first_step_rows(latent_shape: tuple[int, ...], branches: int, rows_max: int | None) -> int:
+    """Rows that a step holds at once: more where it measures its shape [C, T, H, W] first."""
+    if rows_max is not None:
+        return branches
+    return max(branches, rows_limit(latent_tokens(latent_shape)))
