@@ -35,15 +35,17 @@ class RequestInputs:
     def fetch(self, command: PrepareLoop) -> PrepareLoop:
         """The command with the request's stored inputs among its own; blocks.
 
-        Raises NotFound and Unavailable as the store does, InvalidField for an artifact that
-        holds no latents, or no image (INVALID_IMAGE).
+        Raises NotFound and Unavailable as the store does, OutOfMemory when it does not fit,
+        InvalidField for an artifact that holds no latents, or no image (INVALID_IMAGE).
         """
         scope = (command.loop.request_id, command.loop.attempt)
         inputs = dict(command.inputs)
         for part in _parts(command):
             name = f"{_NODE}.{part.role}"
             if not self._values.has(scope, name):
-                self._values.put(scope, name, _value(part, self._source.get(part.artifact_id)))
+                data = self._source.get(part.artifact_id)
+                with self._values.staging.hold(part.artifact_id, len(data)):
+                    self._values.put(scope, name, _value(part, data))
             inputs[part.role] = name
         return replace(command, inputs=inputs)
 

@@ -30,6 +30,11 @@ class Reservations:
             )
             record(context, unit.unit_id, evicted)
 
+    def stage(self, unit: WorkUnit, size_bytes: int) -> None:
+        """Count what a unit has staged, in place of what it declared. Raises OutOfMemory."""
+        owner = _unit_owner(unit.unit_id)
+        self._pools.resize(MemoryTag.STAGING, owner, size_bytes, role=role_of(unit))
+
     def check(self, units: Iterable[WorkUnit]) -> None:
         """Raise ContractViolation unless all that the units declare is reserved."""
         for unit in units:

@@ -116,6 +116,7 @@ class Stepper:
                 outputs[claim.unit_id] = error
         if runnable:
             context.cache = self._features.open(context)
+            context.staging = self._reservations
             given, peak_bytes = self._forward(runnable, context)
             outputs |= given
         last = {claim.ref: claim.unit_id for claim in claims}

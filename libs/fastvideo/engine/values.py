@@ -7,6 +7,7 @@ from typing import Any
 from fastvideo.engine.footprint import resident_bytes, storages
 from fastvideo.errors import FailedPrecondition, ResourceExhausted
 from fastvideo.memory.pools import MemoryPools, MemoryTag
+from fastvideo.memory.staging import StagingArea
 
 Scope = tuple[str, int]
 """A request's id and its attempt."""
@@ -16,6 +17,8 @@ class ValueStore:
     """Values by scope and name, counted in the activations' pool; safe from any thread."""
 
     def __init__(self, pools: MemoryPools, values_max: int) -> None:
+        # Of what comes from outside and goes there.
+        self.staging = StagingArea(pools)
         self._pools = pools
         self._values_max = values_max
         self._scopes: dict[Scope, dict[str, Any]] = {}

@@ -71,11 +71,23 @@ class SharedTier(Protocol):
         ...
 
 
+class Staging(Protocol):
+    """Host memory for bytes that a unit makes to hand them out, such as an encoded file."""
+
+    def stage(self, unit: WorkUnit, size_bytes: int) -> None:
+        """Count so many bytes for the unit, in place of what it declared, until it has ended.
+
+        Raises OutOfMemory.
+        """
+        ...
+
+
 @dataclass(slots=True, kw_only=True)
 class StepContext:
     """What a step may use beside its states; one a batch."""
 
     cache: FeatureCache | None = None
+    staging: Staging | None = None
     # For units of the kinds cache_load and cache_save: see `fastvideo.cache.tiers`.
     tier: SharedTier | None = None
     # Set by the kernel before it uses the cache: the unit whose look-ups these are.

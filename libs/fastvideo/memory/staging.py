@@ -3,21 +3,36 @@
 import itertools
 from collections.abc import Iterator
 from contextlib import contextmanager
-from enum import StrEnum
 from multiprocessing.shared_memory import SharedMemory
+from types import TracebackType
+from typing import Self
 
 import torch
 
 from fastvideo.memory.pools import MemoryPools, MemoryTag
 
 
-class BufferKind(StrEnum):
-    """Where a staging buffer lies."""
+class Staged:
+    """Bytes that are counted until they are let go, which may happen twice."""
 
-    # Page-locked, so that a device copies to and from it without a stop; pageable without one.
-    PINNED = "pinned"
-    # Visible to other processes of this machine by its name.
-    SHARED = "shared"
+    def __init__(self, pools: MemoryPools, owner: str) -> None:
+        self._pools = pools
+        self._owner = owner
+
+    def close(self) -> None:
+        """They are counted no more."""
+        self._pools.release(self._owner)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
 
 
 class StagingArea:
@@ -35,36 +50,32 @@ class StagingArea:
         """What is staged now."""
         return self._pools.in_use_bytes()[MemoryTag.STAGING]
 
-    @contextmanager
-    def hold(self, what: str, size_bytes: int, *, role: str = "") -> Iterator[None]:
-        """Count bytes that somebody keeps while the block runs. Raises OutOfMemory."""
-        owner = self._owner(what)
+    def hold(self, what: str, size_bytes: int, *, role: str = "") -> Staged:
+        """Count bytes until they are closed. Raises OutOfMemory."""
+        # The same thing may be on its way twice, such as one value to two workers.
+        owner = f"staging:{next(self._numbers)}:{what}"
         self._pools.resize(MemoryTag.STAGING, owner, size_bytes, role=role)
-        try:
-            yield
-        finally:
-            self._pools.release(owner)
+        return Staged(self._pools, owner)
 
     @contextmanager
     def pinned(self, what: str, size_bytes: int, *, role: str = "") -> Iterator[torch.Tensor]:
-        """A uint8 buffer [size_bytes] of host memory. Raises OutOfMemory."""
-        with self.hold(f"{BufferKind.PINNED}/{what}", size_bytes, role=role):
+        """A uint8 buffer [size_bytes] of host memory, page-locked where there is a device.
+
+        Raises OutOfMemory.
+        """
+        with self.hold(f"pinned/{what}", size_bytes, role=role):
             yield torch.empty(size_bytes, dtype=torch.uint8, pin_memory=torch.cuda.is_available())
 
     @contextmanager
     def shared(self, what: str, size_bytes: int, *, role: str = "") -> Iterator[SharedMemory]:
-        """A buffer that other processes open by its `name` while the block runs.
+        """A buffer that other processes of this machine open by its `name`, for the block.
 
         Raises OutOfMemory.
         """
-        with self.hold(f"{BufferKind.SHARED}/{what}", size_bytes, role=role):
+        with self.hold(f"shared/{what}", size_bytes, role=role):
             memory = SharedMemory(create=True, size=size_bytes)
             try:
                 yield memory
             finally:
                 memory.close()
                 memory.unlink()
-
-    def _owner(self, what: str) -> str:
-        # The same thing may be on its way twice, such as one value to two workers.
-        return f"staging:{next(self._numbers)}:{what}"
