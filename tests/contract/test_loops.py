@@ -11,6 +11,7 @@ from fastvideo.cache.features import TextFeatureCache
 from fastvideo.errors import ContractViolation
 from fastvideo.loops.contract import LoopOutput, PlanContext, StepContext
 from fastvideo.loops.runner import run_loop
+from fastvideo.loops.samplers import UniPCState
 from fastvideo.loops.suite import LoopCase, LoopReport, check_loop
 from fastvideo.models.wan.loops.denoise import DenoiseKernel, DenoiseOutput, DenoiseState
 from fastvideo.requests.types import RequestKind
@@ -255,6 +256,21 @@ class GivesADict(DenoiseKernel):
         return {"latents": state.latents}  # type: ignore[return-value]
 
 
+class SavesTooLittle(DenoiseKernel):
+    """Forgets the sampler's history."""
+
+    def save_state(self, state: DenoiseState) -> Any:
+        return {**super().save_state(state), "sampler": UniPCState()}
+
+
+class LoadsOtherConditions(DenoiseKernel):
+    """Goes on under conditions that its digest does not show."""
+
+    def load_state(self, *arguments: Any) -> DenoiseState:
+        state = super().load_state(*arguments)
+        return replace(state, features=state.features * 1.001)
+
+
 @dataclass(frozen=True)
 class Fault:
     kernel: type[DenoiseKernel]
@@ -275,6 +291,8 @@ class Fault:
         Fault(SharesState, "INTERLEAVING_MIXES"),
         Fault(MixesRows, "BATCHING_MIXES"),
         Fault(GivesADict, "UNTYPED_RESULT"),
+        Fault(SavesTooLittle, "NOT_RESUMABLE"),
+        Fault(LoadsOtherConditions, "NOT_RESUMABLE"),
     ],
     ids=lambda fault: fault.kernel.__name__,
 )

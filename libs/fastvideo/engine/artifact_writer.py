@@ -13,6 +13,8 @@ from fastvideo.engine.outputs import PREVIEW, VIDEO, file_of, wanted_files
 from fastvideo.engine.sink import ArtifactSink, NewArtifact
 from fastvideo.errors import ContractViolation
 from fastvideo.loops.contract import LoopOutput, PlanContext, StateBase, StepContext, Values
+from fastvideo.loops.snapshot_format import SnapshotMismatch
+from fastvideo.loops.snapshots import fields_of, resumed, typed_fields
 from fastvideo.memory.pools import MemoryTag
 from fastvideo.model.specs import CostPrior, LoopSpec, StepPolicy
 from fastvideo.requests.types import RequestSpec, TextPart
@@ -29,6 +31,11 @@ from fastvideo.scheduling.work import (
 )
 
 LOOP_ID: Final = "write"
+
+# Headers of a file; all there is of a very small one.
+_CONTAINER_BYTES: Final = 64 * 1024
+
+_SAVED: Final = ("values", "outputs", "stored")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,8 +87,8 @@ class ArtifactWriter:
             return None
         file = file_of(state.outputs[index])
         loop = state.loop
-        # The file is at most about as large as what it is made of.
-        size = resident_bytes(state.values[file.value])
+        # A file is at most about as large as what it is made of, and its container.
+        size = resident_bytes(state.values[file.value]) + _CONTAINER_BYTES
         unit = WorkUnit(
             unit_id=f"{loop.request_id}/{loop.node_id}/{loop.attempt}/{index}",
             loop=loop,
@@ -107,7 +114,7 @@ class ArtifactWriter:
         self, batch: Sequence[tuple[WriteState, WorkUnit]], instance: Any, context: StepContext
     ) -> Sequence[ArtifactRecord]:
         """Encode and store each unit's file. Raises what the sink raises."""
-        return [self._write(state, unit, instance) for state, unit in batch]
+        return [self._write(state, unit, instance, context) for state, unit in batch]
 
     def advance(self, state: WriteState, unit: WorkUnit, output: ArtifactRecord) -> WriteState:
         """The state with one more artifact stored."""
@@ -124,11 +131,34 @@ class ArtifactWriter:
         stored = "\n".join(f"{record.artifact_id} {record.digest}" for record in state.stored)
         return f"{state.version}\n{' '.join(state.outputs)}\n{stored}".encode()
 
+    def save_state(self, state: WriteState) -> Values:
+        """The values that become files, and the records of those that are stored."""
+        return fields_of(state, _SAVED)
+
+    def load_state(
+        self, loop: LoopRef, request: RequestSpec, saved: Values, instance: Any
+    ) -> WriteState:
+        """The state with the same files before it."""
+        fields = typed_fields(WriteState, saved, _SAVED)
+        fresh = self.init_state(loop, request, fields["values"], instance)
+        if fields["outputs"] != fresh.outputs:
+            raise SnapshotMismatch(
+                f"outputs are {fields['outputs']}; the request's are {fresh.outputs}",
+                subject="outputs",
+            )
+        return resumed(fresh, fields)
+
     def _write(
-        self, state: WriteState, unit: WorkUnit, instance: ModelInstance | None
+        self,
+        state: WriteState,
+        unit: WorkUnit,
+        instance: ModelInstance | None,
+        context: StepContext,
     ) -> ArtifactRecord:
         file = file_of(state.outputs[unit.step_range.start])
         data, media = file.encode(state.values[file.value], state.request)
+        if context.staging is not None:
+            context.staging.stage(unit, len(data))
         artifact = NewArtifact(
             artifact_id=artifact_id_of(unit.loop.request_id, unit.loop.node_id, file.output),
             kind=file.kind,

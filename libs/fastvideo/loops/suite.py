@@ -16,6 +16,7 @@ at different times, and raises ContractViolation naming the rule that was broken
 | NOT_REPEATABLE     | the same case gives the same bits again                               |
 | INTERLEAVING_MIXES | requests in turns give the bits of requests alone                     |
 | BATCHING_MIXES     | requests in shared batches give the bits of requests alone            |
+| NOT_RESUMABLE      | a state saved at any boundary and loaded goes on with equal bits      |
 """
 
 import dataclasses
@@ -39,6 +40,8 @@ from fastvideo.loops.contract import (
     Values,
 )
 from fastvideo.loops.plans import check_plan
+from fastvideo.loops.snapshot_format import decode
+from fastvideo.loops.snapshots import load_state, save_state
 from fastvideo.loops.state_encoding import tensor_digest
 from fastvideo.requests.types import RequestSpec
 from fastvideo.scheduling.work import LoopRef, WorkUnit
@@ -99,6 +102,8 @@ def check_loop(
         again = suite.drive_alone(0, cases[0])
         suite.expect_equal("NOT_REPEATABLE", alone[:1], [again])
         suite.expect_equal("INTERLEAVING_MIXES", alone, suite.drive_in_turns(cases))
+        moved = [suite.drive_moved(index, case) for index, case in enumerate(cases)]
+        suite.expect_equal("NOT_RESUMABLE", alone, moved)
         suite.forwards = 0
         shared = suite.drive_shared(cases)
     suite.expect_equal("BATCHING_MIXES", alone, shared)
@@ -127,6 +132,18 @@ class _Suite:
         while (units := self._plan(run)) is not None:
             for unit in units:
                 self._step([run], [unit])
+        self._finish(run)
+        return run
+
+    def drive_moved(self, index: int, case: LoopCase) -> _Run:
+        """One case, its state saved and loaded as another attempt's at every boundary."""
+        run = self._start(index, case)
+        while True:
+            self._move(run)
+            units = self._plan(run)
+            if units is None:
+                break
+            self._step([run], units[:1])
         self._finish(run)
         return run
 
@@ -225,6 +242,23 @@ class _Suite:
         output = self._kernel.finalize(run.state, self._instance)
         if not isinstance(output, LoopOutput):
             self._fail("UNTYPED_RESULT", f"finalize gave a {type(output).__name__}")
+
+    def _move(self, run: _Run) -> None:
+        before = fingerprint(run.state)
+        data = save_state(self._kernel, run.state)
+        if fingerprint(run.state) != before:
+            self._fail("NOT_RESUMABLE", "saving changed the state")
+        loop = dataclasses.replace(run.state.loop, attempt=run.state.loop.attempt + 1)
+        state = load_state(self._kernel, decode(data), loop, run.state.request, self._instance)
+        if type(state) is not type(run.state) or state.loop != loop:
+            self._fail("NOT_RESUMABLE", f"a {type(state).__name__} was loaded")
+        if state.version != run.state.version:
+            self._fail("NOT_RESUMABLE", f"version {run.state.version} became {state.version}")
+        if self._kernel.state_bytes(state) != self._kernel.state_bytes(run.state):
+            self._fail("NOT_RESUMABLE", f"the state of version {state.version} has other bytes")
+        if save_state(self._kernel, state) != data:
+            self._fail("NOT_RESUMABLE", "what was loaded is saved as other bytes")
+        run.state = state
 
     def _turn(self, run: _Run) -> bool:
         units = self._plan(run)

@@ -9,11 +9,19 @@ from fastvideo.errors import InvalidField
 from fastvideo.loops.contract import LoopOutput, PlanContext, StateBase, StepContext, Values
 from fastvideo.loops.guidance import GuidancePolicy, Row, branch_rows, policy_for, predict
 from fastvideo.loops.samplers import UniPC, UniPCSchedule, UniPCState
+from fastvideo.loops.snapshot_format import SnapshotMismatch
+from fastvideo.loops.snapshots import (
+    fields_of,
+    require_like,
+    require_rank,
+    resumed,
+    typed_fields,
+)
 from fastvideo.loops.state_encoding import encode_state, tensor_digest
 from fastvideo.loops.units import UnitShape, next_unit_plan
 from fastvideo.model.specs import LoopSpec
 from fastvideo.models.resident import ResidentModel
-from fastvideo.models.wan.activations import transformer_activation_bytes
+from fastvideo.models.wan.activations import first_step_rows, transformer_activation_bytes
 from fastvideo.models.wan.components import Transformer
 from fastvideo.models.wan.first_frame import (
     first_frame_of,
@@ -24,6 +32,8 @@ from fastvideo.models.wan.geometry import latent_shape, shape_label
 from fastvideo.models.wan.keys import batch_key
 from fastvideo.requests.types import RequestSpec
 from fastvideo.scheduling.work import LoopRef, WorkPlan, WorkUnit
+
+_SAVED = ("latents", "features", "sampler", "first_frame")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,6 +99,7 @@ class DenoiseKernel:
         transformer: Transformer = instance.components["transformer"]
         sampler: UniPC = instance.components["scheduler"]
         text_length = features.shape[1]
+        rows_max = transformer.known_rows_max(shape, text_length, token_times=self._takes_image)
         return DenoiseState(
             loop=loop,
             request=request,
@@ -110,10 +121,10 @@ class DenoiseKernel:
                 transformer,
                 shape,
                 text_length,
-                len(policy.branches),
+                first_step_rows(shape, len(policy.branches), rows_max),
                 token_times=self._takes_image,
             ),
-            rows_max=transformer.known_rows_max(shape, text_length, token_times=self._takes_image),
+            rows_max=rows_max,
             first_frame=first_frame,
         )
 
@@ -191,6 +202,28 @@ class DenoiseKernel:
         tensors = (state.latents, sampler.last_sample, *sampler.model_outputs)
         held = () if state.first_frame is None else (state.first_frame,)
         return encode_state(header, (*tensors, *held))
+
+    def save_state(self, state: DenoiseState) -> Values:
+        """Latents, conditions and the sampler; policy and schedule follow from the request."""
+        return fields_of(state, _SAVED)
+
+    def load_state(
+        self, loop: LoopRef, request: RequestSpec, saved: Values, instance: ResidentModel
+    ) -> DenoiseState:
+        """The state at its step. Raises SnapshotMismatch for tensors of another size."""
+        fields = typed_fields(DenoiseState, saved, _SAVED)
+        if (fields["first_frame"] is not None) is not self._takes_image:
+            raise SnapshotMismatch(
+                "first_frame belongs to loops from an image", subject="first_frame"
+            )
+        require_rank("features", fields["features"], 3)
+        inputs = {"text_features": fields["features"], "image_latents": fields["first_frame"]}
+        fresh = self.init_state(loop, request, inputs, instance)
+        sampler: UniPCState = fields["sampler"]
+        for tensor in (sampler.last_sample, *sampler.model_outputs):
+            if tensor is not None:
+                require_like("sampler", tensor, fresh.latents)
+        return resumed(fresh, fields)
 
 
 def initial_noise(shape: tuple[int, int, int, int], seed: int) -> torch.Tensor:

@@ -7,6 +7,8 @@ import torch
 
 from fastvideo.cache.keys import key_digest
 from fastvideo.loops.contract import LoopOutput, PlanContext, StateBase, StepContext, Values
+from fastvideo.loops.snapshot_format import SnapshotMismatch
+from fastvideo.loops.snapshots import fields_of, resumed, typed_fields
 from fastvideo.loops.state_encoding import encode_state, tensor_digest
 from fastvideo.loops.units import UnitShape, next_unit_plan
 from fastvideo.model.caching import CacheKey
@@ -19,6 +21,7 @@ from fastvideo.scheduling.work import CachePlan, LoopRef, WorkPlan, WorkUnit
 
 # Activations of one token through the encoder, a generous bound in float32 rows of its width.
 _ACTIVATION_ROWS = 16
+_SAVED = ("features",)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,6 +109,25 @@ class EncodeKernel:
         """Keys and features."""
         header = {"schema": self.spec.state_schema, "keys": state.key_digests}
         return encode_state(header, state.features)
+
+    def save_state(self, state: EncodeState) -> Values:
+        """The features; texts and keys follow from the request."""
+        return fields_of(state, _SAVED)
+
+    def load_state(
+        self, loop: LoopRef, request: RequestSpec, saved: Values, instance: ResidentModel
+    ) -> EncodeState:
+        """The features of the request's first texts."""
+        fields = typed_fields(EncodeState, saved, _SAVED)
+        fresh = self.init_state(loop, request, {}, instance)
+        shape = (fresh.text_length, fresh.feature_size)
+        if len(fields["features"]) > len(fresh.texts) or any(
+            tuple(features.shape) != shape for features in fields["features"]
+        ):
+            raise SnapshotMismatch(
+                f"features are not {list(shape)} of {len(fresh.texts)} texts", subject="features"
+            )
+        return resumed(fresh, fields)
 
     def _features(
         self, state: EncodeState, unit: WorkUnit, instance: ResidentModel, context: StepContext

@@ -15,11 +15,12 @@ import torch
 from fastvideo.errors import InvalidField
 from fastvideo.loops.contract import LoopOutput, PlanContext, StateBase, StepContext, Values
 from fastvideo.loops.guidance import Row, predict
+from fastvideo.loops.snapshots import fields_of, require_rank, resumed, typed_fields
 from fastvideo.loops.state_encoding import encode_state, tensor_digest
 from fastvideo.loops.units import UnitShape, next_unit_plan
 from fastvideo.model.specs import LoopSpec
 from fastvideo.models.resident import ResidentModel
-from fastvideo.models.wan.activations import transformer_activation_bytes
+from fastvideo.models.wan.activations import first_step_rows, transformer_activation_bytes
 from fastvideo.models.wan.components import Transformer
 from fastvideo.models.wan.geometry import latent_shape, shape_label
 from fastvideo.models.wan.keys import batch_key
@@ -31,6 +32,7 @@ SIGMAS: Final = (0.1, 0.3, 0.5, 0.7, 0.9)
 """The noise levels, one unit each."""
 
 _TRAIN_TIMESTEPS: Final = 1000
+_SAVED: Final = ("latents", "features", "errors")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +81,7 @@ class LatentScoreKernel:
         features: torch.Tensor = inputs["text_features"][:1]
         transformer: Transformer = instance.components["transformer"]
         text_length = features.shape[1]
+        rows_max = transformer.known_rows_max(shape, text_length)
         return LatentScoreState(
             loop=loop,
             request=request,
@@ -89,8 +92,10 @@ class LatentScoreKernel:
             batch_key=batch_key(
                 instance, self.spec.loop_id, shape=shape_label(shape), text_length=text_length
             ),
-            activation_bytes=transformer_activation_bytes(transformer, shape, text_length, 1),
-            rows_max=transformer.known_rows_max(shape, text_length),
+            activation_bytes=transformer_activation_bytes(
+                transformer, shape, text_length, first_step_rows(shape, 1, rows_max)
+            ),
+            rows_max=rows_max,
         )
 
     def plan_step(self, state: LatentScoreState, context: PlanContext) -> WorkPlan | None:
@@ -155,6 +160,19 @@ class LatentScoreKernel:
             "errors": state.errors,
         }
         return encode_state(header, (state.latents, state.noise))
+
+    def save_state(self, state: LatentScoreState) -> Values:
+        """Latents, features and errors; the noise follows from the seed."""
+        return fields_of(state, _SAVED)
+
+    def load_state(
+        self, loop: LoopRef, request: RequestSpec, saved: Values, instance: ResidentModel
+    ) -> LatentScoreState:
+        """The state at its noise level."""
+        fields = typed_fields(LatentScoreState, saved, _SAVED)
+        require_rank("features", fields["features"], 3)
+        inputs = {"latents": fields["latents"], "text_features": fields["features"]}
+        return resumed(self.init_state(loop, request, inputs, instance), fields)
 
 
 def _row(state: LatentScoreState, sigma: float) -> Row:
