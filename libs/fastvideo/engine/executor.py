@@ -30,7 +30,7 @@ from fastvideo.loops.contract import PlanContext, SharedTier
 from fastvideo.loops.plans import check_plan
 from fastvideo.memory.pools import MemoryPools
 from fastvideo.scheduling.commands import ExecuteBatch, PrepareLoop, ReleaseLoops
-from fastvideo.scheduling.events import BatchExecuted, LoopFailed, LoopPrepared
+from fastvideo.scheduling.events import BatchExecuted, LoopFailed, LoopPrepared, ResidentLoop
 from fastvideo.scheduling.work import (
     CancelScope,
     CancelScopeKind,
@@ -97,6 +97,11 @@ class Executor:
     def loops(self) -> int:
         """How many loops live now."""
         return len(self._loops)
+
+    @property
+    def resident_loops(self) -> tuple[ResidentLoop, ...]:
+        """The loops that live now, and where each stands."""
+        return self._loops.residents
 
     def holds(self, request_id: str, attempt: int) -> bool:
         """Whether loops or values of a request's attempt are here."""

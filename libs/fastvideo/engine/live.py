@@ -17,6 +17,7 @@ from fastvideo.errors import (
     ResourceExhausted,
 )
 from fastvideo.loops.contract import PlanContext, StateBase
+from fastvideo.scheduling.events import ResidentLoop
 from fastvideo.scheduling.work import LoopRef, WorkPlan, WorkUnit
 
 # Units of freed loops are remembered so that a late dispatch learns why they are gone.
@@ -167,6 +168,21 @@ class LoopTable:
         """The loops that live."""
         with self._changed:
             return tuple(self._loops)
+
+    @property
+    def residents(self) -> tuple[ResidentLoop, ...]:
+        """The loops that live and that nobody has released."""
+        with self._changed:
+            return tuple(
+                ResidentLoop(
+                    loop=loop.ref,
+                    loop_id=loop.loop_id,
+                    model_instance_id=loop.model_instance_id,
+                    state_version=loop.state.version,
+                )
+                for loop in self._loops.values()
+                if not loop.released
+            )
 
     def wait_gone(self, refs: Iterable[LoopRef], timeout_s: float) -> bool:
         """Whether the loops were all gone within the time."""

@@ -8,15 +8,24 @@ from fastvideo import wire
 from fastvideo.api.worker.v1 import worker_pb2
 from fastvideo.clock import Clock
 from fastvideo.errors import FastVideoError, Fenced, InvalidField, ResourceExhausted, Unavailable
-from fastvideo.scheduling.commands import ExecuteBatch, PrepareLoop, ReleaseLoops
-from fastvideo.scheduling.events import BatchExecuted, LoopFailed, LoopPrepared, WorkerAttached
+from fastvideo.scheduling.commands import ExecuteBatch, PrepareLoop, ReleaseLoops, SnapshotLoops
+from fastvideo.scheduling.events import (
+    BatchExecuted,
+    LoopFailed,
+    LoopPrepared,
+    RequestSnapshotted,
+    WorkerAttached,
+    WorkerDraining,
+    WorkerReattached,
+)
 from fastvideo.telemetry.logging import get_logger
-from fastvideo_worker.commands import Commands
+from fastvideo_worker.assignments import Assignments, Command
+from fastvideo_worker.outbox import Report
 
 _LOG: Final = get_logger(__name__)
 
-# Answers that a slow scheduler has not read yet.
-_OUTGOING_MAX: Final = 4096
+# Answers that a slow scheduler has not read yet, beside those that it did not hear of before.
+_OUTGOING_MAX: Final = 4_096
 # Heartbeats in the time of silence after which the peer gives up.
 _BEATS_PER_TIMEOUT: Final = 4
 TIMEOUT_S_MIN: Final = 0.2
@@ -24,9 +33,18 @@ TIMEOUT_S_MAX: Final = 300.0
 
 _FIELDS: Final = {
     WorkerAttached: "attached",
+    WorkerReattached: "reattached",
     LoopPrepared: "loop_prepared",
     LoopFailed: "loop_failed",
     BatchExecuted: "batch_executed",
+    RequestSnapshotted: "request_snapshotted",
+}
+
+_COMMANDS: Final[dict[str, type[Command]]] = {
+    "prepare_loop": PrepareLoop,
+    "execute_batch": ExecuteBatch,
+    "release_loops": ReleaseLoops,
+    "snapshot_loops": SnapshotLoops,
 }
 
 
@@ -34,7 +52,7 @@ class Attachment:
     """One attached scheduler, from its Hello to the end of its stream."""
 
     def __init__(
-        self, epoch: int, hello: worker_pb2.Hello, commands: Commands, clock: Clock
+        self, epoch: int, hello: worker_pb2.Hello, assignments: Assignments, clock: Clock
     ) -> None:
         timeout_s = hello.heartbeat_timeout_seconds
         if not TIMEOUT_S_MIN <= timeout_s <= TIMEOUT_S_MAX:
@@ -44,7 +62,7 @@ class Attachment:
         self.epoch = epoch
         self.scheduler_id = hello.scheduler_id
         self._timeout_s = timeout_s
-        self._commands = commands
+        self._assignments = assignments
         self._clock = clock
         self._heard_s = clock.monotonic_s()
         self._outgoing: asyncio.Queue[worker_pb2.AttachResponse | None] = asyncio.Queue()
@@ -52,6 +70,8 @@ class Attachment:
         # Set when the stream is to end between two requests: the error, and the latest moment.
         self._renewal: tuple[FastVideoError, float] | None = None
         self._open = True
+        # Commands of this stream that were taken.
+        self._taken = 0
         self._tasks: set[asyncio.Task[None]] = set()
 
     def end(self, error: FastVideoError | None = None) -> None:
@@ -67,21 +87,20 @@ class Attachment:
             self._renewal = (error, self._clock.monotonic_s() + within_s)
         self._renew()
 
-    def send(self, event: WorkerAttached | LoopPrepared | LoopFailed | BatchExecuted) -> None:
+    def send(self, event: WorkerAttached | WorkerReattached | Report) -> None:
         """Queue an event for the scheduler."""
         response = worker_pb2.AttachResponse()
-        wire.fill_proto(event, getattr(response, _FIELDS[type(event)]))
+        if isinstance(event, WorkerDraining):
+            response.draining.reason = event.reason
+            response.draining.report = event.report
+        else:
+            wire.fill_proto(event, getattr(response, _FIELDS[type(event)]))
         self._put(response)
 
-    def send_draining(self, reason: str) -> None:
-        """Tell the scheduler that this worker takes no new request."""
-        self._put(worker_pb2.AttachResponse(draining=worker_pb2.Draining(reason=reason)))
-
     async def serve(
-        self, requests: AsyncIterator[worker_pb2.AttachRequest], attached: WorkerAttached
+        self, requests: AsyncIterator[worker_pb2.AttachRequest]
     ) -> AsyncIterator[worker_pb2.AttachResponse]:
         """Work off the stream until either side ends it. Raises the error that ended it."""
-        self.send(attached)
         self._spawn(self._read(requests))
         self._spawn(self._beat())
         try:
@@ -97,7 +116,7 @@ class Attachment:
     def _renew(self) -> None:
         if self._renewal is not None:
             error, latest_s = self._renewal
-            if self._commands.idle or self._clock.monotonic_s() > latest_s:
+            if self._assignments.idle or self._clock.monotonic_s() > latest_s:
                 self.end(error)
 
     def _put(self, response: worker_pb2.AttachResponse) -> None:
@@ -129,26 +148,16 @@ class Attachment:
         if request.epoch != self.epoch:
             raise Fenced(f"epoch {request.epoch} on a stream of epoch {self.epoch}")
         kind = request.WhichOneof("message")
-        if kind == "prepare_loop":
-            self._spawn(self._prepare(wire.from_proto(PrepareLoop, request.prepare_loop)))
-        elif kind == "execute_batch":
-            self._spawn(self._execute(wire.from_proto(ExecuteBatch, request.execute_batch)))
-        elif kind == "release_loops":
-            self._commands.release(wire.from_proto(ReleaseLoops, request.release_loops))
+        if kind == "heartbeat":
+            self._assignments.acknowledge(request.heartbeat.acknowledged)
+            return
+        if kind in _COMMANDS:
+            self._assignments.take(wire.from_proto(_COMMANDS[kind], getattr(request, kind)))
         elif kind == "yield_batch":
-            self._commands.yield_batch(request.yield_batch.batch_id)
-        elif kind != "heartbeat":
+            self._assignments.yield_batch(request.yield_batch.batch_id)
+        else:
             raise InvalidField("message", kind, "a command or a heartbeat; Hello comes once")
-
-    async def _prepare(self, command: PrepareLoop) -> None:
-        self.send(await self._commands.prepare(command, lambda: self._open))
-
-    async def _execute(self, command: ExecuteBatch) -> None:
-        try:
-            executed = await self._commands.execute(command, lambda: self._open)
-        except FastVideoError as error:
-            executed = self._commands.refused(command, error)
-        self.send(executed)
+        self._taken += 1
 
     async def _beat(self) -> None:
         sequence = 0
@@ -162,7 +171,8 @@ class Attachment:
                 return
             self._renew()
             sequence += 1
-            self._put(worker_pb2.AttachResponse(heartbeat=worker_pb2.Heartbeat(sequence=sequence)))
+            beat = worker_pb2.Heartbeat(sequence=sequence, acknowledged=self._taken)
+            self._put(worker_pb2.AttachResponse(heartbeat=beat))
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)

@@ -8,10 +8,16 @@ from typing import Final
 from fastvideo.clock import Clock
 from fastvideo.engine.executor import Executor
 from fastvideo.engine.request_inputs import RequestInputs
-from fastvideo.errors import FastVideoError, Unavailable
+from fastvideo.errors import FailedPrecondition, FastVideoError, Unavailable
 from fastvideo.requests.failures import error_detail
-from fastvideo.scheduling.commands import ExecuteBatch, PrepareLoop, ReleaseLoops
-from fastvideo.scheduling.events import BatchExecuted, LoopFailed, LoopPrepared
+from fastvideo.scheduling.commands import ExecuteBatch, PrepareLoop, ReleaseLoops, SnapshotLoops
+from fastvideo.scheduling.events import (
+    BatchExecuted,
+    LoopFailed,
+    LoopPrepared,
+    RequestSnapshotted,
+    ResidentLoop,
+)
 from fastvideo.scheduling.work import OFF_STEP_PATH, LoopRef
 from fastvideo.telemetry import tracing
 from fastvideo_worker.lanes import Lane
@@ -56,6 +62,16 @@ class Commands:
         executor = self._executor
         held = executor.loops or executor.values.scopes() or executor.waiting_for_memory
         return not (self.waiting or held)
+
+    @property
+    def resident_loops(self) -> tuple[ResidentLoop, ...]:
+        """The loops that live now."""
+        return self._executor.resident_loops
+
+    @property
+    def scopes(self) -> tuple[tuple[str, int], ...]:
+        """The attempts, as (request id, attempt), of which values are kept."""
+        return tuple(self._executor.values.scopes())
 
     async def prepare(
         self, command: PrepareLoop, wanted: Callable[[], bool] = lambda: True
@@ -111,6 +127,16 @@ class Commands:
     def yield_batch(self, batch_id: str) -> None:
         """End a batch's window at its next boundary."""
         self._executor.yield_batch(batch_id)
+
+    async def snapshot(self, command: SnapshotLoops) -> RequestSnapshotted:
+        """Save what an attempt has here; the answer says why when it cannot be saved."""
+        error = FailedPrecondition("this worker saves no loops", reason="SNAPSHOT_UNSUPPORTED")
+        return RequestSnapshotted(
+            worker_id=self._worker_id,
+            request_id=command.request_id,
+            attempt=command.attempt,
+            error=error_detail(error),
+        )
 
     def release(self, command: ReleaseLoops) -> None:
         """Free what an attempt holds."""

@@ -26,6 +26,8 @@ class Config:
     # Memory that the worker may use; None is the machine's.
     memory_bytes: int | None = None
     drain_grace_s: float = 8.0
+    # How long loops are kept while no scheduler is attached.
+    keep_loops_s: float = 30.0
     log_level: str = "INFO"
     otlp_endpoint: str | None = None
 
@@ -51,6 +53,7 @@ def load_config(environment: Environment) -> Config:
         drain_grace_s=environment.number(
             "FASTVIDEO_DRAIN_GRACE_S", defaults.drain_grace_s, least=0
         ),
+        keep_loops_s=environment.number("FASTVIDEO_KEEP_LOOPS_S", defaults.keep_loops_s, least=0),
         log_level=environment.log_level,
         otlp_endpoint=environment.otlp_endpoint,
     )

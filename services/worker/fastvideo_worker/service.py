@@ -25,6 +25,7 @@ from fastvideo.scheduling.events import LoopFailed
 from fastvideo.scheduling.work import CancelScope
 from fastvideo.telemetry.logging import get_logger
 from fastvideo.transport.manifest import TransferManifest
+from fastvideo_worker.assignments import Assignments
 from fastvideo_worker.attachment import Attachment
 from fastvideo_worker.commands import Commands
 from fastvideo_worker.fence import Fence
@@ -52,6 +53,7 @@ class WorkerService(worker_pb2_grpc.WorkerServiceServicer):
         status: WorkerStatus,
         executor: Executor,
         commands: Commands,
+        assignments: Assignments,
         models: Models,
         compute: Lane,
         io: Lane,
@@ -60,6 +62,7 @@ class WorkerService(worker_pb2_grpc.WorkerServiceServicer):
         self._status = status
         self._executor = executor
         self._commands = commands
+        self._assignments = assignments
         self._models = models
         self._compute = compute
         self._io = io
@@ -75,8 +78,7 @@ class WorkerService(worker_pb2_grpc.WorkerServiceServicer):
     def announce_drain(self, reason: str) -> None:
         """Take no new request from now on, and say so to the scheduler."""
         self._status.draining = self._commands.draining = True
-        if self._attachment is not None:
-            self._attachment.send_draining(reason)
+        self._assignments.drain(reason)
 
     def detach(self, error: FastVideoError | None = None) -> None:
         """End the scheduler's stream."""
@@ -86,22 +88,38 @@ class WorkerService(worker_pb2_grpc.WorkerServiceServicer):
     async def Attach(
         self, request_iterator: AsyncIterator[worker_pb2.AttachRequest], context: Context
     ) -> AsyncIterator[worker_pb2.AttachResponse]:
-        """Be driven by a scheduler. Its loops begin from nothing."""
+        """Be driven by a scheduler: one that goes on with what is here, or begins from nothing."""
         first = await anext(aiter(request_iterator), None)
         if first is None or first.WhichOneof("message") != "hello":
             raise InvalidField("message", None, "Hello as the first message")
-        self._check_attachable()
-        attachment = Attachment(first.epoch, first.hello, self._commands, self._clock)
+        self._check_ready()
+        hello = first.hello
+        attachment = Attachment(first.epoch, hello, self._assignments, self._clock)
         self._fence.check(first.epoch)
         if self._attachment is not None:
             self._attachment.end(Fenced("another scheduler attached", reason="SUPERSEDED"))
+        resumes = self._assignments.can_resume(hello.resume_incarnation, hello.resume_after)
+        if not resumes:
+            self._check_attachable()
         self._attachment = attachment
-        _LOG.info("scheduler attached", epoch=first.epoch, scheduler_id=attachment.scheduler_id)
+        _LOG.info(
+            "scheduler attached",
+            epoch=first.epoch,
+            scheduler_id=attachment.scheduler_id,
+            resumes=resumes,
+        )
         try:
-            await self._commands.start_over()
-            async for response in attachment.serve(request_iterator, self._status.attached()):
+            if resumes:
+                self._assignments.resume(attachment, hello.resume_after)
+            else:
+                await self._assignments.start_over()
+                attachment.send(self._status.attached())
+                if self._attachment is attachment:
+                    self._assignments.begin(attachment)
+            async for response in attachment.serve(request_iterator):
                 yield response
         finally:
+            self._assignments.detach(attachment)
             if self._attachment is attachment:
                 self._attachment = None
             _LOG.info("scheduler detached", epoch=first.epoch)
@@ -166,7 +184,8 @@ class WorkerService(worker_pb2_grpc.WorkerServiceServicer):
         """Put a value that was computed elsewhere into the feature cache."""
         record = wire.from_proto(CacheRecord, request.record)
         _check_record(record, request.value)
-        tensors = decode_tensors(request.value)
+        with self._executor.values.staging.hold(record.key_digest, len(request.value)):
+            tensors = decode_tensors(request.value)
         if set(tensors) != {"value"}:
             raise InvalidField("value", sorted(tensors), "one tensor named value")
         features = self._executor.features
@@ -186,7 +205,9 @@ class WorkerService(worker_pb2_grpc.WorkerServiceServicer):
         if request.payload:
             await self._io.run(lambda: transfers.receive(values, manifest, request.payload))
             return worker_pb2.TransferResponse(manifest=request.manifest)
-        filled, payload = await self._io.run(lambda: transfers.send(values, manifest))
+        filled, payload, staged = await self._io.run(lambda: transfers.send(values, manifest))
+        # The payload is in memory until the answer has left.
+        context.add_done_callback(lambda _: staged.close())
         return worker_pb2.TransferResponse(manifest=wire.to_proto(filled), payload=payload)
 
     async def Sleep(
@@ -223,7 +244,7 @@ class WorkerService(worker_pb2_grpc.WorkerServiceServicer):
         self._check_ready()
         if self._fence.check(epoch):
             self.detach(Fenced("a newer epoch has begun"))
-            await self._commands.start_over()
+            await self._assignments.start_over()
 
     def _check_ready(self) -> None:
         if not self._status.ready:
@@ -236,6 +257,7 @@ class WorkerService(worker_pb2_grpc.WorkerServiceServicer):
 
     def _reattach(self) -> None:
         """A scheduler learns of other models when it attaches, so it is made to attach anew."""
+        self._assignments.must_begin_anew()
         if self._attachment is not None:
             changed = Unavailable("the models of this worker changed", reason="MODELS_CHANGED")
             self._attachment.end_when_idle(changed, within_s=_IDLE_S_MAX)

@@ -24,6 +24,7 @@ from fastvideo.rpc.server import Server, Service
 from fastvideo.telemetry.logging import get_logger
 from fastvideo_worker.announce import announce
 from fastvideo_worker.artifact_client import GrpcArtifacts, NoArtifacts
+from fastvideo_worker.assignments import Assignments
 from fastvideo_worker.commands import Commands
 from fastvideo_worker.config import Config
 from fastvideo_worker.lanes import Lane
@@ -96,6 +97,12 @@ class Worker:
             status=self._status,
             executor=executor,
             commands=self._commands,
+            assignments=Assignments(
+                self._commands,
+                worker_id=config.service_id,
+                incarnation=self._status.incarnation,
+                keep_s=config.keep_loops_s,
+            ),
             models=models,
             compute=self._compute,
             io=io,
