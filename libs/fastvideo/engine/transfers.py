@@ -8,17 +8,21 @@ import torch
 from fastvideo.engine.values import Scope, ValueStore
 from fastvideo.errors import InvalidField
 from fastvideo.media.tensors import decode_tensors, encode_tensors
+from fastvideo.memory.staging import Staged
 from fastvideo.transport.manifest import TransferManifest, TransferTensor
 
 _TENSORS_MAX: Final = 64
 _LIFETIME: Final = "request"
+# Names, shapes and types before the tensors.
+_HEADER_BYTES: Final = 64 * 1024
 
 
-def send(values: ValueStore, manifest: TransferManifest) -> tuple[TransferManifest, bytes]:
+def send(values: ValueStore, manifest: TransferManifest) -> tuple[TransferManifest, bytes, Staged]:
     """The tensors that a manifest names, from the producer's scope "REQUEST/ATTEMPT".
 
-    Raises InvalidField for a manifest that cannot be, FailedPrecondition for a value that is
-    not here.
+    With them what counts them in the staging pool, to be closed once they are sent. Raises
+    InvalidField for a manifest that cannot be, FailedPrecondition for a value that is not here,
+    OutOfMemory when the payload does not fit.
     """
     scope = _scope("manifest.producer_id", manifest.producer_id)
     names = [tensor.name for tensor in manifest.tensors]
@@ -38,7 +42,13 @@ def send(values: ValueStore, manifest: TransferManifest) -> tuple[TransferManife
         priority=manifest.priority,
         completion_event=manifest.completion_event,
     )
-    return filled, encode_tensors(tensors)
+    size = sum(tensor.nbytes for tensor in tensors.values()) + _HEADER_BYTES
+    staged = values.staging.hold(manifest.transfer_id or manifest.producer_id, size)
+    try:
+        return filled, encode_tensors(tensors), staged
+    except BaseException:
+        staged.close()
+        raise
 
 
 def receive(values: ValueStore, manifest: TransferManifest, payload: bytes) -> None:
@@ -52,7 +62,14 @@ def receive(values: ValueStore, manifest: TransferManifest, payload: bytes) -> N
         raise InvalidField("manifest.lifetime", manifest.lifetime, _LIFETIME)
     names = [tensor.name for tensor in manifest.tensors]
     _check_names(names)
-    tensors = decode_tensors(payload)
+    with values.staging.hold(manifest.transfer_id or manifest.consumer_id, len(payload)):
+        _keep(values, manifest, scope, decode_tensors(payload))
+
+
+def _keep(
+    values: ValueStore, manifest: TransferManifest, scope: Scope, tensors: dict[str, torch.Tensor]
+) -> None:
+    names = [tensor.name for tensor in manifest.tensors]
     if set(tensors) != set(names):
         raise InvalidField("payload", sorted(tensors), f"the tensors {sorted(names)}")
     for told in manifest.tensors:
