@@ -14,7 +14,7 @@ from typing import Final
 from fastvideo.explain.history import History
 from fastvideo.explain.records import UnitRecord
 from fastvideo.explain.types import ExplainedTotals, WaitCause
-from fastvideo.explain.waits import Wait, loop_waits, pause_waits, unit_waits
+from fastvideo.explain.waits import Wait, late_reports, loop_waits, pause_waits, unit_waits
 
 DEVICE: Final = "device"
 IO: Final = "io"
@@ -114,7 +114,7 @@ def _ran(units: Iterable[UnitRecord], end: datetime) -> Iterator[Interval]:
 
 
 def _other_waits(history: History, end: datetime) -> tuple[Wait, ...]:
-    waits: list[Wait] = []
+    waits = [*late_reports(history)]
     for pause in history.pauses:
         waits += pause_waits(pause, end)
     for loop in history.loops:

@@ -86,6 +86,20 @@ def pause_waits(pause: Pause, now: datetime) -> tuple[Wait, ...]:
     )
 
 
+def late_reports(history: History) -> tuple[Wait, ...]:
+    """From a batch's end to its report, where another scheduler had to take over meanwhile."""
+    batches = {
+        unit.batch.batch_id: unit.batch for unit in history.units.values() if unit.batch is not None
+    }
+    return _kept(
+        Wait(WaitCause.LOSS, batch.ended_at, batch.reported_at, "no scheduler took its report")
+        for batch in batches.values()
+        if batch.elected_at is not None
+        and batch.ended_at is not None
+        and batch.reported_at is not None
+    )
+
+
 def _queued(history: History, unit: UnitRecord, begin: datetime, end: datetime) -> Iterator[Wait]:
     """Until it is dispatched: pauses of the request, then what it was deferred for, else others."""
     for pause in history.pauses:
@@ -120,8 +134,9 @@ def _under_way(
 ) -> Iterator[Wait]:
     """From its dispatch to its start on the worker."""
     started_at = batch.started_at
-    if batch.lost_at is not None or started_at is None:
-        yield Wait(WaitCause.LOSS, dispatched_at, given_up_at, "it ran on a worker that was lost")
+    unheard_of = unit.dropped_at is not None and batch.reported_at is None
+    if unheard_of or started_at is None:
+        yield Wait(WaitCause.LOSS, dispatched_at, given_up_at, "what ran was lost")
         return
     there = min(started_at, dispatched_at + timedelta(seconds=batch.outward_seconds))
     yield Wait(WaitCause.DELIVERY, dispatched_at, there)
