@@ -1,5 +1,6 @@
 """The upstream modules as the pocket loops call them."""
 
+import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,13 +13,16 @@ from fastvideo.loops.samplers import UniPC
 from fastvideo.model.specs import ModelSpec
 from fastvideo.models.wan.components import Transformer
 
-_ROWS_MULTIPLE = 4
-"""Linear layers take one kernel for every count of rows that is a multiple of this."""
+_TOKENS_MULTIPLE = 4
+"""Linear layers take one kernel for every count of tokens that is a multiple of this."""
+
+_ROW_TOKENS_MIN = 4
+"""Attention takes one kernel for every row of this many tokens or more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeysValues:
-    """Keys and values of one request, [layers, heads, context, D]."""
+    """Keys and values of one request, [layers, heads, slots, D]."""
 
     keys: torch.Tensor
     values: torch.Tensor
@@ -27,8 +31,8 @@ class KeysValues:
 class Reasoner(nn.Module):
     """A causal language model over padded caches: rows of many requests a forward.
 
-    Every forward has a multiple of four tokens, so a token's bits do not depend on how many
-    others it is read with.
+    Every forward has at least four tokens a row and a multiple of four in all, so a token's
+    bits do not depend on how many others it is read with.
     """
 
     def __init__(self, module: LlamaForCausalLM) -> None:
@@ -36,13 +40,15 @@ class Reasoner(nn.Module):
         self.module = module
         config = module.config
         self.context: int = config.max_position_embeddings
+        # With room for what fills a row up.
+        self._slots = self.context + _ROW_TOKENS_MIN
         self._layers: int = config.num_hidden_layers
         self._heads: int = config.num_key_value_heads
         self._head_size: int = config.hidden_size // config.num_attention_heads
 
     def empty_cache(self) -> KeysValues:
         """A cache that nothing was read into."""
-        shape = (self._layers, self._heads, self.context, self._head_size)
+        shape = (self._layers, self._heads, self._slots, self._head_size)
         return KeysValues(keys=torch.zeros(shape), values=torch.zeros(shape))
 
     def read(
@@ -53,29 +59,30 @@ class Reasoner(nn.Module):
     ) -> tuple[list[torch.Tensor], list[KeysValues]]:
         """Logits [tokens, V] of each row and its cache with the row read at its start.
 
-        All rows have the same number of tokens. Rows of zeros fill the forward up and are
-        forgotten.
+        All rows have the same number of tokens. What fills the forward up, behind the rows and
+        below them, is forgotten.
         """
         count, tokens = len(rows), len(rows[0])
-        extra = next(n for n in range(4) if (count + n) * tokens % _ROWS_MULTIPLE == 0)
-        ids = torch.zeros((count + extra, tokens), dtype=torch.int64)
-        ids[:count] = torch.tensor(rows)
+        wide = max(tokens, _ROW_TOKENS_MIN)
+        extra = next(n for n in range(4) if (count + n) * wide % _TOKENS_MULTIPLE == 0)
+        ids = torch.zeros((count + extra, wide), dtype=torch.int64)
+        ids[:count, :tokens] = torch.tensor(rows)
         first = torch.tensor([*starts, *[0] * extra])
-        positions = first[:, None] + torch.arange(tokens)
+        positions = first[:, None] + torch.arange(wide)
         filler = [self.empty_cache()] * extra
         store = _PaddedCache(
             torch.stack([cache.keys for cache in (*caches, *filler)]),
             torch.stack([cache.values for cache in (*caches, *filler)]),
             positions,
         )
-        visible = torch.arange(self.context) <= positions[:, None, :, None]
+        visible = torch.arange(self._slots) <= positions[:, None, :, None]
         mask = torch.where(visible, 0.0, torch.finfo(torch.float32).min)
         hidden = self.module.model(
             input_ids=ids, position_ids=positions, attention_mask=mask, cache=store, use_cache=True
         ).last_hidden_state
         logits = self.module.lm_head(hidden)
-        after = [store.row(index) for index in range(count)]
-        return list(logits[:count]), after
+        after = [store.row(index, starts[index] + tokens) for index in range(count)]
+        return list(logits[:count, :tokens]), after
 
 
 class _PaddedCache:
@@ -84,7 +91,7 @@ class _PaddedCache:
     is_compileable = False
 
     def __init__(self, keys: torch.Tensor, values: torch.Tensor, positions: torch.Tensor) -> None:
-        # [rows, layers, heads, context, D]
+        # [rows, layers, heads, slots, D]
         self._keys = keys
         self._values = values
         self._positions = positions
@@ -103,9 +110,12 @@ class _PaddedCache:
         """Positions are given with every call."""
         return 0
 
-    def row(self, index: int) -> KeysValues:
-        """One request's part."""
-        return KeysValues(keys=self._keys[index].clone(), values=self._values[index].clone())
+    def row(self, index: int, read: int) -> KeysValues:
+        """One request's part, with zeros behind what was read."""
+        keys, values = self._keys[index].clone(), self._values[index].clone()
+        keys[:, :, read:] = 0
+        values[:, :, read:] = 0
+        return KeysValues(keys=keys, values=values)
 
 
 class TextEncoder(nn.Module):
@@ -176,6 +186,8 @@ def make_components(card: ModelSpec, loaded: Mapping[str, Any]) -> dict[str, Any
     return {
         "reasoner": Reasoner(loaded["reasoner"]),
         "text_encoder": TextEncoder(loaded["text_encoder"]),
+        # What rows share a forward through cannot be exported; a graph is of the module itself.
+        "plain_transformer": copy.deepcopy(loaded["transformer"]),
         "transformer": Transformer(card.components["transformer"], loaded["transformer"]),
         "scheduler": UniPC(loaded["scheduler"]),
         "codec": Codec(loaded["codec"]),

@@ -133,7 +133,7 @@ class CapturedKernel:
         timestep = state.schedule.timesteps[state.sampler.step_index].view(1)
         if unit.kind is UnitKind.GRAPH_CAPTURE:
             if found is None:
-                module = instance.components["transformer"].module
+                module = instance.components["plain_transformer"]
                 graphs.capture(state.graph, module, (state.latents, timestep, state.features))
             return Replayed(latents=state.latents, sampler=state.sampler)
         if found is None:

@@ -36,7 +36,7 @@ class TellState(StateBase):
     logprobs: tuple[float, ...] = ()
     # Tokens whose keys and values are there.
     read: int = 0
-    # [layers, heads, context, D], zeros behind what was read.
+    # [layers, heads, slots, D], zeros behind what was read.
     keys: torch.Tensor
     values: torch.Tensor
     prefill_key: str
@@ -91,15 +91,18 @@ class TellKernel:
     def plan_step(self, state: TellState, context: PlanContext) -> WorkPlan | None:
         """The next chunk of the prompt, or the next token."""
         chunks = -(-state.to_read // self._chunk_tokens)
+        # A window reserves what its first unit declares, so a unit that needs another block of
+        # the cache is not promised.
+        room = -state.read % BLOCK_TOKENS or BLOCK_TOKENS
         total = chunks + state.request.sampling.steps
         if state.read < state.to_read:
             stop = min(state.to_read, state.read + self._chunk_tokens)
             tokens, kind, key, most = stop - state.read, UnitKind.AR_PREFILL, state.prefill_key, 1
-            left = chunks - state.version - 1
+            left = min(chunks - state.version - 1, room // self._chunk_tokens - 1)
         else:
             stop, tokens = state.read + 1, 1
             kind, key, most = UnitKind.AR_TOKEN, state.token_key, self.spec.step_policy.max_batch
-            left = total - state.version - 1
+            left = min(total - state.version - 1, room - 1)
         shape = UnitShape(
             kind=kind,
             batch_key=key,
@@ -108,7 +111,7 @@ class TellKernel:
             outputs=("tokens",),
             max_batch=most,
             cache_blocks=-(-stop // BLOCK_TOKENS),
-            unconditional_next=left,
+            unconditional_next=max(0, left),
         )
         return next_unit_plan(self.spec, state, context, state.version, total, shape)
 
