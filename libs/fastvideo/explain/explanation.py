@@ -102,7 +102,7 @@ def _waits(waits: Sequence[Wait], names: Names) -> tuple[ExplainedWait, ...]:
 
 def _waiting(laid_out: Timeline, history: History, names: Names) -> ExplainedWait | None:
     now = laid_out.now()
-    if history.ended_at is not None or now is None or now.wait is None:
+    if history.ended_at is not None or now.wait is None:
         return None
     return _waits([now.wait], names)[0]
 

@@ -53,7 +53,7 @@ def _status(history: History, laid_out: Timeline, total: str) -> str:
     if history.ended_at is not None:
         return f"{re.split('[:,]', history.end)[0]} after {total}"
     now = laid_out.now()
-    if now is None or now.kind in (DEVICE, IO):
+    if now.kind in (DEVICE, IO):
         return f"runs, {total} after it was accepted"
     reason = f" ({now.wait.reason})" if now.wait is not None and now.wait.reason else ""
     return f"waits {_FOR[now.kind]}{reason}, {total} after it was accepted"

@@ -54,10 +54,15 @@ class Timeline:
     unit_waits: Mapping[str, tuple[Wait, ...]]
     other_waits: tuple[Wait, ...]
 
-    def now(self) -> Interval | None:
-        """What holds at the end: running, a wait, or nothing that is known."""
+    def now(self) -> Interval:
+        """What holds at the end: running, a wait, or nothing but messages."""
         open_ones = [interval for interval in self.intervals if interval.end >= self.end]
-        return min(open_ones, key=lambda interval: _ORDER.index(interval.kind), default=None)
+        nothing = Wait(WaitCause.DELIVERY, self.end, self.end)
+        return min(
+            open_ones,
+            key=lambda interval: _ORDER.index(interval.kind),
+            default=Interval(self.end, self.end, nothing.cause, nothing),
+        )
 
 
 def timeline(history: History, now: datetime) -> Timeline:
