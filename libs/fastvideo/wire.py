@@ -125,7 +125,8 @@ def decode(cls: type[T], data: bytes) -> T:
 
 @_per_type
 def _message_class(cls: Any) -> type[Message]:
-    for file in _DEFAULT_FILES:
+    commands = cls.__module__.endswith(".commands")
+    for file in (worker_pb2, *_DEFAULT_FILES) if commands else _DEFAULT_FILES:
         descriptor = file.DESCRIPTOR.message_types_by_name.get(cls.__name__)
         if descriptor is not None:
             return GetMessageClass(descriptor)

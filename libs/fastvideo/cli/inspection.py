@@ -70,13 +70,15 @@ def list_requests(address: str, status: str, session_id: str, limit: int, *, as_
     )
 
 
-def cancel_request(address: str, request_id: str, reason: str, *, as_json: bool) -> None:
+def cancel_request(
+    address: str, request_id: str, reason: str, *, loop: str, stream: str, as_json: bool
+) -> None:
     """Cancel, and show how the request ended."""
 
     async def cancel() -> RequestState:
         what = f"the cancellation of {request_id}"
         async with AsyncClient(address) as client, within(CANCEL_S_MAX, what):
-            await client.cancel(request_id, reason=reason)
+            await client.cancel(request_id, loop=loop, stream=stream, reason=reason)
             return await client.wait(request_id)
 
     _print_request(run(cancel()), as_json=as_json)

@@ -51,6 +51,8 @@ def list_requests(
 def cancel(
     request_id: RequestId,
     reason: Annotated[str, typer.Option(help="Why; kept in the log.")] = "",
+    loop: Annotated[str, typer.Option(help="Only this node's loop; other branches go on.")] = "",
+    stream: Annotated[str, typer.Option(help="Only this output stream's chunks.")] = "",
     gateway: Gateway = "",
     data: DataOption = None,
     as_json: AsJson = False,
@@ -58,7 +60,8 @@ def cancel(
     """Cancel a request at its next boundary, and wait until it has ended."""
     from fastvideo.cli.inspection import cancel_request
 
-    cancel_request(_address(gateway, data), request_id, reason, as_json=as_json)
+    address = _address(gateway, data)
+    cancel_request(address, request_id, reason, loop=loop, stream=stream, as_json=as_json)
 
 
 def watch(

@@ -154,9 +154,19 @@ class AsyncClient:
                     on_event(event)
         return await self.get(request_id)
 
-    async def cancel(self, request_id: str, *, reason: str = "") -> RequestState:
-        """Ask for cancellation, which lands at the request's next boundary."""
+    async def cancel(
+        self, request_id: str, *, loop: str = "", stream: str = "", reason: str = ""
+    ) -> RequestState:
+        """Ask for cancellation, which lands at the request's next boundary.
+
+        With `loop`, a node of its program, or `stream`, the name of an output stream, only that
+        part is cancelled and the rest goes on.
+        """
         scope = CancelScope(kind=CancelScopeKind.REQUEST, target_id=request_id)
+        if loop:
+            scope = CancelScope(kind=CancelScopeKind.LOOP, target_id=f"{request_id}/{loop}")
+        elif stream:
+            scope = CancelScope(kind=CancelScopeKind.STREAM, target_id=f"{request_id}/{stream}")
         request = gateway_pb2.CancelRequestRequest(scope=wire.to_proto(scope), reason=reason)
         return _state((await self._call(self._gateway.CancelRequest, request)).state)
 

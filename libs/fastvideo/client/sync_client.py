@@ -76,8 +76,10 @@ class Client:
     ) -> RequestState:
         return self._run(self._client.wait(request_id, on_event=on_event))
 
-    def cancel(self, request_id: str, *, reason: str = "") -> RequestState:
-        return self._run(self._client.cancel(request_id, reason=reason))
+    def cancel(
+        self, request_id: str, *, loop: str = "", stream: str = "", reason: str = ""
+    ) -> RequestState:
+        return self._run(self._client.cancel(request_id, loop=loop, stream=stream, reason=reason))
 
     def explain(self, request_id: str, *, units_max: int = 10_000) -> Explanation:
         return self._run(self._client.explain(request_id, units_max=units_max))

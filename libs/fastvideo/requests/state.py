@@ -25,6 +25,7 @@ from fastvideo.requests.events import (
     RequestStarted,
 )
 from fastvideo.requests.types import RequestMetrics, RequestState, RequestStatus
+from fastvideo.scheduling.work import CancelScopeKind
 
 STREAM_PREFIX: Final = "request-"
 
@@ -84,8 +85,9 @@ def _evolve_running(state: RequestState, event: Event) -> RequestState:
         case RequestProgressed(fraction=fraction):
             # A restart elsewhere begins again below; what a user saw does not go back.
             return replace(state, progress=min(1.0, max(state.progress, fraction)))
-        case RequestCancelRequested():
-            return replace(state, cancel_requested=True)
+        case RequestCancelRequested(scope=scope):
+            whole = scope.kind not in (CancelScopeKind.LOOP, CancelScopeKind.STREAM)
+            return replace(state, cancel_requested=state.cancel_requested or whole)
         case RequestCancelled(metrics=metrics):
             return _ended(state, event, RequestStatus.CANCELLED, metrics)
         case RequestFailed(metrics=metrics, error=error):

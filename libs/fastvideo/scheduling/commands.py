@@ -62,3 +62,19 @@ class SnapshotLoops:
     attempt: int = 0
     # Free them afterwards.
     release: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class YieldBatch:
+    """Stop a window at its next boundary."""
+
+    batch_id: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CancelStream:
+    """Write no more chunks of one output stream."""
+
+    request_id: str = ""
+    attempt: int = 0
+    name: str = ""

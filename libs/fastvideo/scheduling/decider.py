@@ -13,6 +13,7 @@ from fastvideo.requests.failures import error_detail
 from fastvideo.requests.types import ErrorDetail
 from fastvideo.scheduling.admission import COMPUTE, IO
 from fastvideo.scheduling.batch_scheduler import BatchScheduler
+from fastvideo.scheduling.cancellation import loops_to_cancel, streams_to_cancel
 from fastvideo.scheduling.events import (
     AssignLoop,
     CancelRequest,
@@ -78,8 +79,13 @@ class Decider:
             yield from self._end(request, now)
         elif request.lost_reason:
             yield from self._recover(request, now)
-        elif request.worker_id and request.graph is not None:
-            yield from self._go_on(request, request.graph, now)
+        elif request.graph is not None:
+            if request.cancelling:
+                yield from loops_to_cancel(self._state, request)
+            if request.muted:
+                yield from streams_to_cancel(self._state, request)
+            if request.worker_id and request.ending is None:
+                yield from self._go_on(request, request.graph, now)
 
     def _go_on(
         self, request: LiveRequest, graph: ProgramGraph, now: datetime
@@ -89,7 +95,7 @@ class Decider:
             yield from self._report(request, graph)
             return
         loops = request.loops
-        if len(loops) == len(graph.nodes) and all(
+        if len(loops) + len(request.skipped) == len(graph.nodes) and all(
             run.phase is LoopPhase.ENDED for run in loops.values()
         ):
             yield from self._complete(request, now)
@@ -182,6 +188,8 @@ class Decider:
         """Begin the loops whose inputs are there."""
         holders = dict.fromkeys(request.loops, placement.worker_id)
         for node_id in self._state.loop_rules.preparable(graph, request.loops):
+            if node_id in request.skipped:
+                continue
             try:
                 self._transfers.plan(placement.worker_id, graph.inputs[node_id], holders)
             except FastVideoError as error:

@@ -12,10 +12,13 @@ from fastvideo.requests.events import (
     RequestStarted,
 )
 from fastvideo.requests.types import RequestSpec
+from fastvideo.scheduling import commands
 from fastvideo.scheduling.commands import ExecuteBatch, PrepareLoop, ReleaseLoops
 from fastvideo.scheduling.events import (
     AssignLoop,
+    CancelLoop,
     CancelRequest,
+    CancelStream,
     CompleteRequest,
     Decision,
     DispatchBatch,
@@ -25,9 +28,12 @@ from fastvideo.scheduling.events import (
     ReportProgress,
     RestartRequest,
     StartRequest,
+    YieldBatch,
 )
 
-WorkerCommand = PrepareLoop | ExecuteBatch | ReleaseLoops
+WorkerCommand = (
+    PrepareLoop | ExecuteBatch | ReleaseLoops | commands.YieldBatch | commands.CancelStream
+)
 """What goes to a worker."""
 
 RequestEvent = (
@@ -81,6 +87,29 @@ def release_loops(decision: ReleaseRequest) -> ReleaseLoops:
     )
 
 
+def worker_command(decision: Decision) -> tuple[str, WorkerCommand] | None:
+    """The worker and the command of a decision that says all of it itself.
+
+    None for AssignLoop and DispatchBatch, whose commands hold more, and for what no worker does.
+    """
+    match decision:
+        case ReleaseRequest():
+            return decision.worker_id, release_loops(decision)
+        case YieldBatch():
+            return decision.worker_id, commands.YieldBatch(batch_id=decision.batch_id)
+        case CancelLoop(loop=loop) if decision.worker_id:
+            # The request's other loops and values stay.
+            return decision.worker_id, ReleaseLoops(
+                request_id=loop.request_id, attempt=loop.attempt, node_ids=(loop.node_id,)
+            )
+        case CancelStream():
+            return decision.worker_id, commands.CancelStream(
+                request_id=decision.request_id, attempt=decision.attempt, name=decision.name
+            )
+        case _:
+            return None
+
+
 def request_event(decision: Decision) -> tuple[str, RequestEvent] | None:
     """The request's id and the event of its stream, for a decision that a user can see."""
     match decision:
@@ -101,6 +130,18 @@ def request_event(decision: Decision) -> tuple[str, RequestEvent] | None:
             return decision.request_id, RequestLogged(
                 level="warning",
                 message=f"begins again: {decision.reason}",
+                attempt=decision.attempt,
+            )
+        case CancelLoop(loop=loop):
+            return loop.request_id, RequestLogged(
+                level="info",
+                message=f"loop {loop.node_id} is cancelled: {decision.reason}",
+                attempt=loop.attempt,
+            )
+        case CancelStream():
+            return decision.request_id, RequestLogged(
+                level="info",
+                message=f"stream {decision.name} is cancelled: {decision.reason}",
                 attempt=decision.attempt,
             )
         case CancelRequest():

@@ -22,6 +22,8 @@ def end_request(state: SchedulerState, request: LiveRequest, ending: Ending) -> 
 
 
 def is_held(request: LiveRequest, unit: WorkUnit) -> bool:
-    """Whether an ending request stops before the unit."""
+    """Whether an ending request, or one whose loop is cancelled, stops before the unit."""
+    if unit.loop.node_id in request.cancelling and unit.cancel_boundary:
+        return True
     ending = request.ending
     return ending is not None and (ending.error is not None or unit.cancel_boundary)

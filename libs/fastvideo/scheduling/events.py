@@ -327,6 +327,7 @@ class CancelStream:
     name: str = ""
     worker_id: str = ""
     reason: str = ""
+    attempt: int = 0
 
 
 Decision = (

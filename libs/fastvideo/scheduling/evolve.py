@@ -11,10 +11,13 @@ from fastvideo.scheduling.admission import (
     slot_of,
     subtract_amounts,
 )
+from fastvideo.scheduling.cancellation import skip_loop
 from fastvideo.scheduling.cost import request_phase, request_shape
 from fastvideo.scheduling.events import (
     AssignLoop,
+    CancelLoop,
     CancelRequest,
+    CancelStream,
     CompleteRequest,
     Decision,
     DeferLoop,
@@ -47,6 +50,10 @@ def evolve(state: SchedulerState, decision: Decision, now: datetime) -> None:
         case YieldBatch():
             flights = state.workers[decision.worker_id].flights
             flights[decision.batch_id] = replace(flights[decision.batch_id], yielding=True)
+        case CancelLoop():
+            skip_loop(state, decision)
+        case CancelStream():
+            state.requests[decision.request_id].muted_told[decision.name] = None
         case DeferLoop():
             request = state.requests[decision.loop.request_id]
             state.workers[request.worker_id].deferred[decision.loop] = decision.reason
@@ -76,6 +83,7 @@ def _assign(state: SchedulerState, decision: AssignLoop) -> None:
         state.placement.occupy(decision.worker_id, request.load_seconds)
         state.dequeue(request)
         state.shares.serve(request.rank.negative_priority, request.rank.share)
+        request.muted_told = {}
         request.worker_id = decision.worker_id
         request.model_instance_id = decision.model_instance_id
     request.loops[decision.loop.node_id] = LoopRun(decision.loop, decision.loop_id)

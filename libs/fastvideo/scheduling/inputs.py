@@ -40,7 +40,7 @@ class RequestSubmitted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CancelRequested:
-    """A user wants a request or a session's requests to stop."""
+    """A user wants a request, a session's requests, one loop or one output stream to stop."""
 
     scope: CancelScope
     reason: str = ""

@@ -15,6 +15,7 @@ from fastvideo.errors import (
     ResourceExhausted,
 )
 from fastvideo.requests.failures import error_detail
+from fastvideo.scheduling.cancellation import cancel_loop, cancel_stream
 from fastvideo.scheduling.endings import end_request
 from fastvideo.scheduling.events import (
     BatchExecuted,
@@ -123,7 +124,11 @@ def _submitted(state: SchedulerState, event: RequestSubmitted, now: datetime) ->
 
 def _cancel_requested(state: SchedulerState, event: CancelRequested) -> None:
     targets: Iterable[str] = ()
-    if event.scope.kind is CancelScopeKind.REQUEST:
+    if event.scope.kind is CancelScopeKind.LOOP:
+        cancel_loop(state, event)
+    elif event.scope.kind is CancelScopeKind.STREAM:
+        cancel_stream(state, event)
+    elif event.scope.kind is CancelScopeKind.REQUEST:
         targets = (event.scope.target_id,)
     elif event.scope.kind is CancelScopeKind.SESSION:
         targets = tuple(state.sessions.get(event.scope.target_id, ()))

@@ -74,7 +74,7 @@ def assemble(
         log=log,
         submitter=Submitter(log, appender, catalog, inputs, clock),
         lister=lister,
-        canceller=Canceller(log, appender, lister, clock),
+        canceller=Canceller(log, appender, lister, catalog, clock),
         watches=WatchHub(log, wakeups, polling),
         explainer=Explainer(log, clock, shard),
         models=ModelDirectory(catalog, index),

@@ -19,13 +19,13 @@ from fastvideo.events.relay import RelayParts, run_relay
 from fastvideo.events.types import EventMetadata
 from fastvideo.ids import new_id
 from fastvideo.rpc.server import Server, Service
-from fastvideo.scheduling.commands import ExecuteBatch, PrepareLoop, ReleaseLoops
 from fastvideo.scheduling.deployed import DeployedModels
 from fastvideo.scheduling.policy import SchedulingPolicy
 from fastvideo.service import end_task
 from fastvideo.telemetry.logging import get_logger
 from fastvideo_scheduler.config import Config
 from fastvideo_scheduler.leader import LeaderParts
+from fastvideo_scheduler.link import COMMANDS
 from fastvideo_scheduler.service import SchedulerService
 from fastvideo_scheduler.shard import Shard
 
@@ -105,7 +105,7 @@ async def _run(shard: Shard, relay: RelayParts | None, holder: str) -> None:
 
 def _warm_up() -> None:
     """Build the converters of all messages now rather than in the first request."""
-    for message in (*PAYLOADS.values(), EventMetadata, PrepareLoop, ExecuteBatch, ReleaseLoops):
+    for message in (*PAYLOADS.values(), EventMetadata, *COMMANDS):
         wire.check(message)
 
 

@@ -23,13 +23,12 @@ from fastvideo.requests.events import RequestAccepted, RequestCancelRequested
 from fastvideo.requests.state import STREAM_PREFIX
 from fastvideo.scheduling.commands import PrepareLoop
 from fastvideo.scheduling.core import SchedulerCore
-from fastvideo.scheduling.effects import execute_batch, prepare_loop, release_loops
+from fastvideo.scheduling.effects import execute_batch, prepare_loop, worker_command
 from fastvideo.scheduling.events import (
     AssignLoop,
     BatchExecuted,
     Decision,
     DispatchBatch,
-    ReleaseRequest,
     WorkerAttached,
     WorkerDraining,
     WorkerLost,
@@ -167,10 +166,14 @@ class Leader:
         )
         await self.take(submitted, event_id=record.event_id)
 
-    async def _take_cancel(self, request_id: str, reason: str, event_id: str) -> None:
-        # One event a request, whatever the scope was: the gateway resolves a session's.
-        scope = CancelScope(kind=CancelScopeKind.REQUEST, target_id=request_id)
-        await self.take(CancelRequested(scope=scope, reason=reason), event_id=event_id)
+    async def _take_cancel(
+        self, request_id: str, asked: RequestCancelRequested, event_id: str
+    ) -> None:
+        scope = asked.scope
+        if scope.kind is CancelScopeKind.SESSION:
+            # One event a request: the gateway resolves a session's.
+            scope = CancelScope(kind=CancelScopeKind.REQUEST, target_id=request_id)
+        await self.take(CancelRequested(scope=scope, reason=asked.reason), event_id=event_id)
 
     # -- decisions -----------------------------------------------------------------------
 
@@ -182,10 +185,10 @@ class Leader:
                 case DispatchBatch():
                     traceparent = self._spans.begin_batch(decision)
                     self.fleet.send(decision.worker_id, execute_batch(decision, traceparent))
-                case ReleaseRequest():
-                    self.fleet.send(decision.worker_id, release_loops(decision))
                 case _:
-                    pass
+                    told = worker_command(decision)
+                    if told is not None:
+                        self.fleet.send(*told)
 
     def _prepare(self, decision: AssignLoop) -> PrepareLoop:
         request_id = decision.loop.request_id
@@ -205,9 +208,8 @@ class Leader:
         _LOG.info("leading", epoch=self.epoch, live_requests=len(found.live))
         for record in found.live:
             await self._take_request(record)
-            if record.cancel is not None:
-                event_id, reason = record.cancel
-                await self._take_cancel(record.spec.request_id, reason, event_id)
+            for event_id, asked in record.cancels:
+                await self._take_cancel(record.spec.request_id, asked, event_id)
         subscription = LogSubscription(self._parts.store, found.cursors, self._parts.wakeups)
         return LowWater(found.cursors, found.live), subscription
 
@@ -225,7 +227,7 @@ class Leader:
         elif stored.type == RequestCancelRequested.__name__:
             payload = payload_of(stored)
             assert isinstance(payload, RequestCancelRequested)
-            await self._take_cancel(request_id, payload.reason, stored.event_id)
+            await self._take_cancel(request_id, payload, stored.event_id)
         elif stored.type in TERMINAL_EVENTS:
             low_water.ended(request_id, stored.partition)
 

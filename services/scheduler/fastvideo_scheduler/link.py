@@ -1,7 +1,7 @@
 """One worker's stream: commands out, reports in, heartbeats both ways."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -13,7 +13,13 @@ from fastvideo.clock import Clock
 from fastvideo.errors import FastVideoError, Fenced, Unavailable
 from fastvideo.rpc.channel import open_channel
 from fastvideo.rpc.errors import from_rpc_error
-from fastvideo.scheduling.commands import ExecuteBatch, PrepareLoop
+from fastvideo.scheduling.commands import (
+    CancelStream,
+    ExecuteBatch,
+    PrepareLoop,
+    ReleaseLoops,
+    YieldBatch,
+)
 from fastvideo.scheduling.effects import WorkerCommand
 from fastvideo.scheduling.events import (
     BatchExecuted,
@@ -35,6 +41,15 @@ OUTGOING_MAX: Final = 4_096
 BEATS_PER_TIMEOUT: Final = 4
 # A worker that loads a model while it is dialled answers late.
 ATTACH_S_MAX: Final = 30.0
+
+COMMANDS: Final[Mapping[type, str]] = {
+    PrepareLoop: "prepare_loop",
+    ExecuteBatch: "execute_batch",
+    ReleaseLoops: "release_loops",
+    YieldBatch: "yield_batch",
+    CancelStream: "cancel_stream",
+}
+"""Commands of workers, and where each goes in a message."""
 
 LinkInput = WorkerAttached | WorkerDraining | WorkerLost | LoopPrepared | LoopFailed | BatchExecuted
 Take = Callable[[LinkInput], Awaitable[None]]
@@ -84,12 +99,9 @@ class WorkerLink:
     def send(self, command: WorkerCommand) -> None:
         """Queue a command; one that finds the queue full ends the link."""
         request = worker_pb2.AttachRequest()
-        if isinstance(command, PrepareLoop):
-            wire.fill_proto(command, request.prepare_loop)
-        elif isinstance(command, ExecuteBatch):
-            wire.fill_proto(command, request.execute_batch)
-        else:
-            wire.fill_proto(command, request.release_loops)
+        target = getattr(request, COMMANDS[type(command)])
+        target.SetInParent()
+        wire.fill_proto(command, target)
         self._put(request)
 
     async def run(self) -> None:

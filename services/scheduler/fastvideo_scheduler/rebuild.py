@@ -38,8 +38,8 @@ class LiveRecord:
     attempts: int = 0
     progress: float = 0.0
     started_at: datetime | None = None
-    # The event and the reason of a cancellation that was asked for.
-    cancel: tuple[str, str] | None = None
+    # The cancellations that were asked for, each with the id of its event.
+    cancels: tuple[tuple[str, RequestCancelRequested], ...] = ()
 
 
 def accepted_record(stored: StoredEvent) -> LiveRecord:
@@ -145,4 +145,5 @@ def _fold(live: dict[str, LiveRecord], stored: StoredEvent) -> None:
     elif stored.type == RequestCancelRequested.__name__:
         payload = payload_of(stored)
         assert isinstance(payload, RequestCancelRequested)
-        live[stored.stream_id] = replace(record, cancel=(stored.event_id, payload.reason))
+        cancels = (*record.cancels, (stored.event_id, payload))
+        live[stored.stream_id] = replace(record, cancels=cancels)

@@ -143,11 +143,31 @@ async def test_a_cancel_lands_while_the_request_writes_progress(world: World) ->
     assert got.state.status == request_pb2.REQUEST_STATUS_CANCELLED
 
 
-async def test_scopes_that_are_not_served_are_refused_by_name(world: World) -> None:
+async def test_one_loop_or_one_stream_can_be_cancelled_and_then_the_request(world: World) -> None:
+    request_id = await world.submit()
+    for kind, part in (
+        (work_pb2.CANCEL_SCOPE_KIND_LOOP, "decode"),
+        (work_pb2.CANCEL_SCOPE_KIND_STREAM, "preview"),
+    ):
+        before = await world.size()
+        for _ in range(2):
+            state = await cancel(world, f"{request_id}/{part}", kind)
+            # The request itself goes on.
+            assert not state.cancel_requested
+        assert await world.size() == before + 1, "asked for once"
+    state = await cancel(world, request_id, work_pb2.CANCEL_SCOPE_KIND_REQUEST)
+    assert state.cancel_requested
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await cancel(world, f"{await world.submit()}/nothing", work_pb2.CANCEL_SCOPE_KIND_LOOP)
+    assert caught.value.code() is grpc.StatusCode.NOT_FOUND
+    assert "encode, denoise, decode, write" in str(caught.value.details())
+
+
+async def test_scopes_that_cannot_be_are_refused_by_name(world: World) -> None:
     request_id = await world.submit()
     cases = [
-        (work_pb2.CANCEL_SCOPE_KIND_LOOP, request_id, "scope.kind"),
-        (work_pb2.CANCEL_SCOPE_KIND_STREAM, request_id, "scope.kind"),
+        (work_pb2.CANCEL_SCOPE_KIND_LOOP, request_id, "scope.target_id"),
+        (work_pb2.CANCEL_SCOPE_KIND_STREAM, f"{request_id}/", "scope.target_id"),
         (work_pb2.CANCEL_SCOPE_KIND_UNSPECIFIED, request_id, "scope.kind"),
         (work_pb2.CANCEL_SCOPE_KIND_REQUEST, "", "scope.target_id"),
     ]
@@ -157,9 +177,14 @@ async def test_scopes_that_are_not_served_are_refused_by_name(world: World) -> N
         error = from_rpc_error(caught.value)
         assert isinstance(error, InvalidField)
         assert error.subject == subject
-    for kind in (work_pb2.CANCEL_SCOPE_KIND_REQUEST, work_pb2.CANCEL_SCOPE_KIND_SESSION):
+    kinds = (
+        (work_pb2.CANCEL_SCOPE_KIND_REQUEST, "none"),
+        (work_pb2.CANCEL_SCOPE_KIND_SESSION, "none"),
+        (work_pb2.CANCEL_SCOPE_KIND_LOOP, "none/denoise"),
+    )
+    for kind, target_id in kinds:
         with pytest.raises(grpc.aio.AioRpcError) as caught:
-            await cancel(world, "none", kind)
+            await cancel(world, target_id, kind)
         assert caught.value.code() is grpc.StatusCode.NOT_FOUND
 
 

@@ -53,12 +53,12 @@ async def test_only_requests_that_have_not_ended_are_found():
     records = {record.spec.request_id: record for record in found.live}
     assert sorted(records) == ["b", "c"]
     b, c = records["b"], records["c"]
-    assert (b.attempts, b.progress, b.cancel) == (2, 0.5, None)
+    assert (b.attempts, b.progress, b.cancels) == (2, 0.5, ())
     assert b.started_at is not None
     assert b.traceparent == TRACE
     assert (c.attempts, c.started_at) == (0, None)
-    assert c.cancel is not None
-    assert c.cancel[1] == "user"
+    ((_, asked),) = c.cancels
+    assert (asked.scope, asked.reason) == (scope, "user")
     assert found.cursors == dict(await store.heads())
 
 
