@@ -2,12 +2,13 @@
 
 import hashlib
 import threading
+from collections import OrderedDict
 from dataclasses import dataclass
 from typing import Protocol
 
 from fastvideo.artifacts.types import ArtifactKind, ArtifactRecord, MediaInfo, Producer
 from fastvideo.clock import Clock
-from fastvideo.errors import AlreadyExists, NotFound
+from fastvideo.errors import AlreadyExists, NotFound, ResourceExhausted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +45,68 @@ class ArtifactSource(Protocol):
     def get(self, artifact_id: str) -> bytes:
         """The bytes; blocks. Raises NotFound and Unavailable."""
         ...
+
+
+class BlobShelf(Protocol):
+    """Keeps bytes by their digest, such as snapshots; whoever has the digest finds them."""
+
+    def put_blob(self, data: bytes) -> str:
+        """Keep bytes and give their SHA-256; blocks until they are durable.
+
+        Raises Unavailable when the store did not answer in time, ResourceExhausted for too many.
+        """
+        ...
+
+    def get_blob(self, digest: str, size_bytes: int) -> bytes:
+        """The bytes, of which there must be so many; blocks.
+
+        Raises NotFound, Unavailable, and CorruptBlob for other bytes.
+        """
+        ...
+
+
+class LocalBlobs:
+    """Blobs in this process's memory; the oldest go when they are too many bytes.
+
+    Safe from any thread.
+    """
+
+    def __init__(self, bytes_max: int) -> None:
+        self._bytes_max = bytes_max
+        self._kept: OrderedDict[str, bytes] = OrderedDict()
+        self._bytes = 0
+        self._lock = threading.Lock()
+
+    def put_blob(self, data: bytes) -> str:
+        """Keep bytes. Raises ResourceExhausted for more than fit alone."""
+        if len(data) > self._bytes_max:
+            raise ResourceExhausted(
+                f"the blob has {len(data)} bytes; the most is {self._bytes_max}",
+                subject="blob_bytes",
+                attributes={"bytes_max": str(self._bytes_max)},
+            )
+        digest = hashlib.sha256(data).hexdigest()
+        with self._lock:
+            if digest not in self._kept:
+                self._bytes += len(data)
+            self._kept[digest] = data
+            self._kept.move_to_end(digest)
+            while self._bytes > self._bytes_max:
+                _, gone = self._kept.popitem(last=False)
+                self._bytes -= len(gone)
+        return digest
+
+    def get_blob(self, digest: str, size_bytes: int) -> bytes:
+        """The bytes. Raises NotFound."""
+        with self._lock:
+            if digest not in self._kept:
+                raise NotFound(f"no blob {digest}", reason="BLOB_NOT_FOUND", subject=digest)
+            return self._kept[digest]
+
+    @property
+    def in_use_bytes(self) -> int:
+        """Bytes of all blobs."""
+        return self._bytes
 
 
 class LocalArtifacts:

@@ -18,6 +18,7 @@ from fastvideo.telemetry.logging import get_logger
 from fastvideo_artifacts.catalog import Catalog
 from fastvideo_artifacts.config import Config
 from fastvideo_artifacts.history import ArtifactHistory
+from fastvideo_artifacts.plain_blobs import PlainBlobs
 from fastvideo_artifacts.servicer import ArtifactServicer
 from fastvideo_artifacts.uploads import UploadLimits, Uploads
 
@@ -53,7 +54,10 @@ async def running_artifacts(config: Config) -> AsyncIterator[RunningArtifacts]:
         history = ArtifactHistory(store, appender, clock)
         limits = UploadLimits(config.artifact_bytes_max, config.update_every_bytes)
         servicer = ArtifactServicer(
-            Catalog(history, blobs), Uploads(history, blobs, clock, limits), clock
+            Catalog(history, blobs),
+            Uploads(history, blobs, clock, limits),
+            PlainBlobs(blobs, config.artifact_bytes_max),
+            clock,
         )
         service = Service.of(
             artifacts_pb2.DESCRIPTOR,

@@ -1,7 +1,7 @@
 """ArtifactService over gRPC: protobuf outside, the domain inside."""
 
 from collections.abc import AsyncIterator
-from typing import Any
+from typing import Any, TypeVar
 
 from fastvideo import wire
 from fastvideo.api.artifacts.v1 import artifacts_pb2, artifacts_pb2_grpc
@@ -14,15 +14,19 @@ from fastvideo.rpc.unknown_fields import refuse_unknown_fields
 from fastvideo.telemetry import logging
 from fastvideo_artifacts.catalog import Catalog
 from fastvideo_artifacts.headers import record_of, require_id
+from fastvideo_artifacts.plain_blobs import PlainBlobs
 from fastvideo_artifacts.uploads import Uploads
+
+Put = TypeVar("Put", artifacts_pb2.PutArtifactRequest, artifacts_pb2.PutBlobRequest)
 
 
 class ArtifactServicer(artifacts_pb2_grpc.ArtifactServiceServicer):
-    """Put, get, stat and list."""
+    """Put, get, stat and list artifacts; put and get blobs without a record."""
 
-    def __init__(self, catalog: Catalog, uploads: Uploads, clock: Clock) -> None:
+    def __init__(self, catalog: Catalog, uploads: Uploads, blobs: PlainBlobs, clock: Clock) -> None:
         self._catalog = catalog
         self._uploads = uploads
+        self._blobs = blobs
         self._clock = clock
 
     async def PutArtifact(
@@ -31,7 +35,7 @@ class ArtifactServicer(artifacts_pb2_grpc.ArtifactServiceServicer):
         context: Any,
     ) -> artifacts_pb2.PutArtifactResponse:
         async with incoming(request_iterator) as messages:
-            header = await _header(messages)
+            header = (await _first(messages)).header
             artifact = record_of(header, self._clock.now())
             with logging.bound(
                 artifact_id=artifact.artifact_id, request_id=artifact.producer.request_id
@@ -72,6 +76,21 @@ class ArtifactServicer(artifacts_pb2_grpc.ArtifactServiceServicer):
             next_page_token=page.next_page_token,
         )
 
+    async def PutBlob(
+        self, request_iterator: AsyncIterator[artifacts_pb2.PutBlobRequest], context: Any
+    ) -> artifacts_pb2.PutBlobResponse:
+        async with incoming(request_iterator) as messages:
+            header = (await _first(messages)).header
+            blob = await self._blobs.put(header, _chunks(messages, context))
+        return artifacts_pb2.PutBlobResponse(digest=blob.digest, size_bytes=blob.size_bytes)
+
+    async def GetBlob(
+        self, request: artifacts_pb2.GetBlobRequest, context: Any
+    ) -> AsyncIterator[artifacts_pb2.GetBlobResponse]:
+        refuse_unknown_fields(request)
+        async for chunk in self._blobs.read(request.digest):
+            yield artifacts_pb2.GetBlobResponse(chunk=chunk)
+
     async def _preview(self, artifact: ArtifactRecord, artifact_id: str) -> BufferRef | None:
         """The stored preview that a header names, of the same request."""
         if not artifact_id:
@@ -85,19 +104,16 @@ class ArtifactServicer(artifacts_pb2_grpc.ArtifactServiceServicer):
         return BufferRef(buffer_id=artifact_id, size_bytes=record.size_bytes)
 
 
-async def _header(
-    messages: AsyncIterator[artifacts_pb2.PutArtifactRequest],
-) -> artifacts_pb2.PutArtifactHeader:
+async def _first(messages: AsyncIterator[Put]) -> Put:
+    """The message with the header."""
     first = await next_message(messages)
     if first is None or first.WhichOneof("message") != "header":
         given = None if first is None else first.WhichOneof("message")
         raise InvalidField("message", given, "a header first, then chunks")
-    return first.header
+    return first
 
 
-async def _chunks(
-    messages: AsyncIterator[artifacts_pb2.PutArtifactRequest], context: Any
-) -> AsyncIterator[bytes]:
+async def _chunks(messages: AsyncIterator[Put], context: Any) -> AsyncIterator[bytes]:
     """The bytes; ends only when the client has ended its stream, not when it has gone."""
     while (message := await next_message(messages)) is not None:
         if message.WhichOneof("message") != "chunk":

@@ -11,6 +11,7 @@ from fastvideo import wire
 from fastvideo.api.artifacts.v1 import artifacts_pb2, artifacts_pb2_grpc
 from fastvideo.api.common.v1 import artifact_pb2
 from fastvideo.artifacts.types import ArtifactRecord
+from fastvideo.blobs import CorruptBlob
 from fastvideo.engine.sink import NewArtifact
 from fastvideo.errors import DeadlineExceeded, FailedPrecondition, Unavailable
 from fastvideo.rpc.errors import from_rpc_error
@@ -28,9 +29,9 @@ T = TypeVar("T")
 
 
 class GrpcArtifacts:
-    """The sink and the source of a worker that has an ArtifactService.
+    """The sink, the source and the shelf of a worker that has an ArtifactService.
 
-    `put` and `get` block; they are called from any thread but the event loop's.
+    Its methods block; they are called from any thread but the event loop's.
     """
 
     def __init__(self, channel: grpc.aio.Channel, loop: asyncio.AbstractEventLoop) -> None:
@@ -47,6 +48,18 @@ class GrpcArtifacts:
     def get(self, artifact_id: str) -> bytes:
         """The bytes of an artifact. Raises NotFound and Unavailable."""
         return self._wait(_retried(lambda: self._get(artifact_id)))
+
+    def put_blob(self, data: bytes) -> str:
+        """Keep bytes by their digest, tried again while the service is away.
+
+        Raises Unavailable when it stayed away, ResourceExhausted for too many bytes.
+        """
+        digest = hashlib.sha256(data).hexdigest()
+        return self._wait(_retried(lambda: self._put_blob(digest, data)))
+
+    def get_blob(self, digest: str, size_bytes: int) -> bytes:
+        """The bytes of a blob. Raises NotFound, Unavailable and CorruptBlob."""
+        return self._wait(_retried(lambda: self._get_blob(digest, size_bytes)))
 
     def _wait(self, work: Coroutine[Any, Any, T]) -> T:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
@@ -67,6 +80,21 @@ class GrpcArtifacts:
                 )
         return bytes(data)
 
+    async def _put_blob(self, digest: str, data: bytes) -> str:
+        messages = _blob_messages(digest, data)
+        return (await self._stub.PutBlob(messages, timeout=_TRY_S_MAX)).digest
+
+    async def _get_blob(self, digest: str, size_bytes: int) -> bytes:
+        request = artifacts_pb2.GetBlobRequest(digest=digest)
+        data = bytearray()
+        async for response in self._stub.GetBlob(request, timeout=_TRY_S_MAX):
+            data += response.chunk
+            if len(data) > size_bytes:
+                break
+        if len(data) != size_bytes or hashlib.sha256(data).hexdigest() != digest:
+            raise CorruptBlob(f"other bytes came for blob {digest}", subject=digest)
+        return bytes(data)
+
 
 class NoArtifacts:
     """For a worker that was given no ArtifactService: what would be stored is refused."""
@@ -76,6 +104,14 @@ class NoArtifacts:
         raise _not_configured()
 
     def get(self, artifact_id: str) -> bytes:
+        """Raises FailedPrecondition."""
+        raise _not_configured()
+
+    def put_blob(self, data: bytes) -> str:
+        """Raises FailedPrecondition."""
+        raise _not_configured()
+
+    def get_blob(self, digest: str, size_bytes: int) -> bytes:
         """Raises FailedPrecondition."""
         raise _not_configured()
 
@@ -118,6 +154,15 @@ async def _messages(
     yield artifacts_pb2.PutArtifactRequest(header=header)
     for start in range(0, len(data), CHUNK_BYTES):
         yield artifacts_pb2.PutArtifactRequest(chunk=data[start : start + CHUNK_BYTES])
+
+
+async def _blob_messages(digest: str, data: bytes) -> AsyncIterator[artifacts_pb2.PutBlobRequest]:
+    """What the blob is, then its bytes in chunks."""
+    header = artifacts_pb2.PutBlobHeader(digest=digest, size_bytes=len(data))
+    yield artifacts_pb2.PutBlobRequest(header=header)
+    view = memoryview(data)
+    for start in range(0, len(data), CHUNK_BYTES):
+        yield artifacts_pb2.PutBlobRequest(chunk=bytes(view[start : start + CHUNK_BYTES]))
 
 
 def _not_configured() -> FailedPrecondition:
