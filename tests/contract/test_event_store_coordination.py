@@ -9,7 +9,14 @@ import pytest
 from fastvideo.errors import Fenced
 from fastvideo.events.memory import MemoryEventStore
 from fastvideo.events.postgres import PostgresEventStore
-from fastvideo.events.records import Fence, InboxMark, Lease, QuarantinedEvent
+from fastvideo.events.records import (
+    SNAPSHOTS_KEPT,
+    Fence,
+    InboxMark,
+    Lease,
+    QuarantinedEvent,
+    Snapshot,
+)
 from fastvideo.events.store import EventStore
 from tests.contract.event_store_cases import command
 
@@ -98,6 +105,29 @@ async def test_a_checkpoint_moves_forwards_and_back(store: EventStore) -> None:
     await store.save_checkpoint("projection", 0, 3)
     assert await store.load_checkpoint("projection") == {0: 3}
     assert await store.load_checkpoint("other") == {}
+
+
+async def test_the_newest_snapshots_are_kept(store: EventStore) -> None:
+    assert await store.load_snapshots("shard") == ()
+    saved = [Snapshot(version, b"%d" % version) for version in (2, 9, 5, 7, 11, 30)]
+    for snapshot in saved:
+        await store.save_snapshot("shard", snapshot)
+    newest = sorted(saved, key=lambda snapshot: -snapshot.version)[:SNAPSHOTS_KEPT]
+    assert await store.load_snapshots("shard") == tuple(newest)
+    assert await store.load_snapshots("other") == ()
+    again = Snapshot(30, b"again")
+    await store.save_snapshot("shard", again)
+    assert (await store.load_snapshots("shard"))[0] == again
+
+
+async def test_a_snapshot_under_a_stale_epoch_is_refused(store: EventStore) -> None:
+    stale = await acquire(store, "a", ttl_s=0.0)
+    await store.save_snapshot("shard", Snapshot(1, b"a"), stale.fence)
+    current = await acquire(store, "b")
+    with pytest.raises(Fenced):
+        await store.save_snapshot("shard", Snapshot(2, b"a"), stale.fence)
+    await store.save_snapshot("shard", Snapshot(3, b"b"), current.fence)
+    assert [s.version for s in await store.load_snapshots("shard")] == [3, 1]
 
 
 async def test_a_checkpoint_under_a_stale_epoch_is_refused(store: EventStore) -> None:

@@ -7,6 +7,7 @@ runs, commands gather, and go together in the next. Order of arrival is order in
 import asyncio
 import time
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Self
@@ -36,6 +37,8 @@ class _Pending:
     deadline: float
     # None for a command that nobody awaits.
     done: asyncio.Future[AppendResult] | None
+    # Called once it is committed.
+    committed: Callable[[], None] | None
     events: int = field(init=False)
 
     def __post_init__(self) -> None:
@@ -92,27 +95,34 @@ class Appender:
         await self._put(command, done)
         return await done
 
-    async def enqueue(self, command: AppendCommand) -> None:
-        """Append a command behind the caller's back.
+    async def enqueue(
+        self, command: AppendCommand, committed: Callable[[], None] | None = None
+    ) -> None:
+        """Append a command behind the caller's back; `committed` is called when that is done.
 
         Raises ResourceExhausted when the queue stays full, and the error of an earlier enqueued
         command that failed meanwhile.
         """
         self._raise_failure()
-        await self._put(command, None)
+        await self._put(command, None, committed)
 
     async def flush(self) -> None:
         """Wait until all that was queued is committed. Raises the first error of `enqueue`."""
         await self._settled()
         self._raise_failure()
 
-    async def _put(self, command: AppendCommand, done: asyncio.Future[AppendResult] | None) -> None:
+    async def _put(
+        self,
+        command: AppendCommand,
+        done: asyncio.Future[AppendResult] | None,
+        committed: Callable[[], None] | None = None,
+    ) -> None:
         if self._task is None or self._task.done():
             raise Unavailable("the appender is not running", subject="event-appender")
         if not self._room.is_set():
             await self._wait_for_room()
         deadline = time.monotonic() + self._limits.retry_for_s
-        self._queue.append(_Pending(command, deadline, done))
+        self._queue.append(_Pending(command, deadline, done, committed))
         if len(self._queue) >= self._limits.queue_commands_max:
             self._room.clear()
         self._idle.clear()
@@ -213,5 +223,7 @@ class Appender:
 
 
 def _succeed(pending: _Pending, result: AppendResult) -> None:
+    if pending.committed is not None:
+        pending.committed()
     if pending.done is not None and not pending.done.done():
         pending.done.set_result(result)

@@ -11,6 +11,7 @@ from fastvideo.clock import Clock, SystemClock
 from fastvideo.errors import AlreadyExists, Conflict, Fenced, InvalidField
 from fastvideo.events.batch import REPEATED, Batch
 from fastvideo.events.records import (
+    SNAPSHOTS_KEPT,
     AppendCommand,
     AppendResult,
     EventPosition,
@@ -19,6 +20,7 @@ from fastvideo.events.records import (
     Lease,
     LogLimits,
     QuarantinedEvent,
+    Snapshot,
     StoredEvent,
     payload_digest,
 )
@@ -45,6 +47,7 @@ class MemoryEventStore:
         self._inbox: dict[InboxMark, datetime] = {}
         self._leases: dict[str, Lease] = {}
         self._checkpoints: defaultdict[str, dict[int, int]] = defaultdict(dict)
+        self._snapshots: defaultdict[str, dict[int, Snapshot]] = defaultdict(dict)
         self._quarantined: dict[tuple[str, str], QuarantinedEvent] = {}
 
     @property
@@ -190,6 +193,19 @@ class MemoryEventStore:
         if fence is not None:
             self._check_fence(fence)
         self._checkpoints[name][partition] = offset
+
+    async def save_snapshot(
+        self, name: str, snapshot: Snapshot, fence: Fence | None = None
+    ) -> None:
+        if fence is not None:
+            self._check_fence(fence)
+        self._snapshots[name][snapshot.version] = snapshot
+        for version in sorted(self._snapshots[name])[:-SNAPSHOTS_KEPT]:
+            del self._snapshots[name][version]
+
+    async def load_snapshots(self, name: str) -> tuple[Snapshot, ...]:
+        kept = self._snapshots.get(name, {})
+        return tuple(kept[version] for version in sorted(kept, reverse=True))
 
     async def inbox_seen(self, consumer: str, event_id: str) -> bool:
         return InboxMark(consumer, event_id) in self._inbox

@@ -1,4 +1,4 @@
-"""Leases, checkpoints, inbox and quarantine in Postgres, on the database's clock."""
+"""Leases, checkpoints, snapshots, inbox and quarantine in Postgres, on the database's clock."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -7,7 +7,13 @@ import asyncpg
 
 from fastvideo.errors import Fenced
 from fastvideo.events.postgres_pool import PostgresPool
-from fastvideo.events.records import Fence, Lease, QuarantinedEvent
+from fastvideo.events.records import (
+    SNAPSHOTS_KEPT,
+    Fence,
+    Lease,
+    QuarantinedEvent,
+    Snapshot,
+)
 
 _ACQUIRE = """
 INSERT INTO leases AS l (name, holder, epoch, expires_at)
@@ -39,6 +45,20 @@ INSERT INTO checkpoints AS c (projection, partition, "offset")
 SELECT $1, $2, $3 WHERE $4::text IS NULL OR EXISTS (SELECT FROM fence)
 ON CONFLICT (projection, partition) DO UPDATE SET "offset" = excluded."offset"
 """
+
+_SAVE_SNAPSHOT = """
+WITH fence AS (SELECT 1 FROM leases WHERE name = $4 AND epoch = $5 FOR SHARE)
+INSERT INTO snapshots AS s (name, version, body)
+SELECT $1, $2, $3 WHERE $4::text IS NULL OR EXISTS (SELECT FROM fence)
+ON CONFLICT (name, version) DO UPDATE SET body = excluded.body
+"""
+
+_DROP_SNAPSHOTS = """
+DELETE FROM snapshots WHERE name = $1 AND version NOT IN
+    (SELECT version FROM snapshots WHERE name = $1 ORDER BY version DESC LIMIT $2)
+"""
+
+_LOAD_SNAPSHOTS = "SELECT version, body FROM snapshots WHERE name = $1 ORDER BY version DESC"
 
 _SEEN = "SELECT EXISTS (SELECT FROM inbox WHERE consumer = $1 AND event_id = $2)"
 
@@ -99,6 +119,23 @@ class PostgresCoordination:
             )
         if fence is not None and _count(status) == 0:
             raise _lost(fence)
+
+    async def save_snapshot(
+        self, name: str, snapshot: Snapshot, fence: Fence | None = None
+    ) -> None:
+        lease, epoch = (fence.lease, fence.epoch) if fence else (None, None)
+        async with self._pool.connection() as connection:
+            status = await connection.execute(
+                _SAVE_SNAPSHOT, name, snapshot.version, snapshot.body, lease, epoch
+            )
+            if fence is not None and _count(status) == 0:
+                raise _lost(fence)
+            await connection.execute(_DROP_SNAPSHOTS, name, SNAPSHOTS_KEPT)
+
+    async def load_snapshots(self, name: str) -> tuple[Snapshot, ...]:
+        async with self._pool.connection() as connection:
+            rows = await connection.fetch(_LOAD_SNAPSHOTS, name)
+        return tuple(Snapshot(row["version"], bytes(row["body"])) for row in rows)
 
     async def inbox_seen(self, consumer: str, event_id: str) -> bool:
         async with self._pool.connection() as connection:

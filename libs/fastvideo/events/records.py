@@ -146,6 +146,19 @@ class QuarantinedEvent:
 
 
 @dataclass(frozen=True, slots=True)
+class Snapshot:
+    """A folded state, as bytes that the store does not read."""
+
+    # That of the last event of the folded stream.
+    version: int
+    body: bytes
+
+
+SNAPSHOTS_KEPT = 3
+"""How many snapshots of a name a store keeps: the newest."""
+
+
+@dataclass(frozen=True, slots=True)
 class LogLimits:
     """The bounds of one append and one read."""
 

@@ -20,6 +20,7 @@ from fastvideo.events.records import (
     Fence,
     Lease,
     QuarantinedEvent,
+    Snapshot,
     StoredEvent,
 )
 
@@ -131,6 +132,23 @@ class Checkpoints(Protocol):
         ...
 
 
+class Snapshots(Protocol):
+    """Folded states that spare a reader the beginning of a stream; nothing is lost with them."""
+
+    async def save_snapshot(
+        self, name: str, snapshot: Snapshot, fence: Fence | None = None
+    ) -> None:
+        """Keep a snapshot, and of the name's older ones the newest few.
+
+        Raises Fenced when the lease is lost.
+        """
+        ...
+
+    async def load_snapshots(self, name: str) -> tuple[Snapshot, ...]:
+        """The kept snapshots of a name, newest first."""
+        ...
+
+
 class Inbox(Protocol):
     """Which events a consumer has handled; marks are written by `append`."""
 
@@ -157,7 +175,7 @@ class Quarantine(Protocol):
         ...
 
 
-class EventStore(EventLog, Leases, Checkpoints, Inbox, Quarantine, Protocol):
+class EventStore(EventLog, Leases, Checkpoints, Snapshots, Inbox, Quarantine, Protocol):
     """The log and what its readers and writers coordinate by."""
 
     async def close(self) -> None:

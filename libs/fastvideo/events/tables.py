@@ -106,6 +106,15 @@ checkpoints = Table(
     PrimaryKeyConstraint("projection", "partition", name="checkpoints_pkey"),
 )
 
+snapshots = Table(
+    "snapshots",
+    metadata,
+    _text("name"),
+    _whole("version"),
+    _bytes("body"),
+    PrimaryKeyConstraint("name", "version", name="snapshots_pkey"),
+)
+
 inbox = Table(
     "inbox",
     metadata,
