@@ -16,7 +16,7 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 SOURCES := libs services proto tests
 TYPED := libs services proto/generate.py
 CONTROL_TESTS := $(wildcard $(addprefix tests/unit/,house artifacts blobs bus client cli deployment \
-	events explain local model program requests rpc scheduling service sessions telemetry))
+	events explain local model program requests rpc scheduling service sessions simulation telemetry))
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test test-plain test-slow bench lint protos no-torch up down clean

@@ -1,0 +1,281 @@
+"""What a checker makes of inputs: which reports are of the moment, and what follows from them.
+
+This is the core's contract of inputs told a second time, without its code.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from fastvideo.errors import ContractViolation
+from fastvideo.scheduling.events import (
+    BatchExecuted,
+    LeaderElected,
+    LoopFailed,
+    LoopPrepared,
+    RequestSnapshotted,
+    ResidentLoop,
+    WorkerAttached,
+    WorkerDetached,
+    WorkerDraining,
+    WorkerLost,
+    WorkerReattached,
+)
+from fastvideo.scheduling.inputs import CancelRequested, RequestSubmitted, SchedulerInput
+from fastvideo.scheduling.policy import SchedulingPolicy
+from fastvideo.scheduling.work import LoopRef, StepResult, WorkPlan, WorkUnit
+from fastvideo.simulation.books import NodeBook, Offer, RequestBook, WorkerBook
+from fastvideo.simulation.resources import budget_of
+
+# Why a worker refuses a unit whose loop it does not have; its request begins again.
+_GONE: Final = frozenset({"LOOP_RELEASED", "UNKNOWN_UNIT"})
+
+
+class InvariantBroken(ContractViolation):
+    """Something that must hold in every world does not."""
+
+    default_reason = "INVARIANT_BROKEN"
+
+
+class Witness:
+    """Books over the inputs of one history."""
+
+    def __init__(self, policy: SchedulingPolicy) -> None:
+        self._policy = policy
+        self.requests: dict[str, RequestBook] = {}
+        self.workers: dict[str, WorkerBook] = {}
+        self.now_us = 0
+        # Requests that have not ended.
+        self.live = 0
+
+    def observe(self, event: SchedulerInput) -> None:
+        """Take in one input. InvariantBroken when two results of one unit count."""
+        if not self._is_news(event):
+            return
+        match event:
+            case RequestSubmitted():
+                self._submit(event)
+            case CancelRequested():
+                book = self.requests.get(event.scope.target_id)
+                if book is not None:
+                    book.cancel_asked = True
+            case WorkerAttached():
+                self._lose(event.worker_id)
+                self.workers[event.worker_id] = WorkerBook(event, budget_of(event, self._policy))
+            case WorkerLost():
+                worker = self.workers.get(event.worker_id)
+                if worker and event.incarnation in ("", worker.attached.incarnation):
+                    self._lose(event.worker_id)
+            case _:
+                self._observe_worker(event)
+
+    def _observe_worker(self, event: SchedulerInput) -> None:
+        match event:
+            case LeaderElected():
+                for worker in self.workers.values():
+                    self._detach(worker)
+            case WorkerDetached():
+                known = self.workers.get(event.worker_id)
+                if known is not None and event.incarnation == known.attached.incarnation:
+                    self._detach(known)
+            case WorkerReattached():
+                known = self.workers.get(event.worker_id)
+                if known is not None and event.incarnation == known.attached.incarnation:
+                    self._reattach(known, event)
+            case WorkerDraining():
+                known = self.workers.get(event.worker_id)
+                if known is not None:
+                    known.draining = True
+            case LoopPrepared():
+                self._prepare(event)
+            case LoopFailed():
+                self._fail_loop(event)
+            case BatchExecuted():
+                self._execute(event)
+            case RequestSnapshotted():
+                self._snapshot(event)
+            case _:
+                pass
+
+    def _is_news(self, event: Any) -> bool:
+        """Whether a numbered report comes for the first time."""
+        number = getattr(event, "report", 0)
+        worker = self.workers.get(event.worker_id) if number else None
+        if worker is None:
+            return True
+        # A worker that is back says so under the number of its last report.
+        if worker.reported > (number if isinstance(event, WorkerReattached) else number - 1):
+            return False
+        worker.reported = number
+        return True
+
+    # -- requests and workers ------------------------------------------------------------
+
+    def _submit(self, event: RequestSubmitted) -> None:
+        request_id = event.spec.request_id
+        if request_id not in self.requests:
+            self.requests[request_id] = RequestBook(
+                event.spec, self.now_us, attempt=event.attempts + 1, progress=event.progress
+            )
+            self.live += 1
+
+    def _lose(self, worker_id: str) -> None:
+        worker = self.workers.pop(worker_id, None)
+        for request_id in worker.residents if worker is not None else ():
+            book = self.requests[request_id]
+            book.lost = True
+            book.losses += 1
+            book.worker_id = ""
+            book.nodes = {}
+
+    def _detach(self, worker: WorkerBook) -> None:
+        worker.detached = True
+        worker.strays = set()
+        if worker.outage_since_us is None:
+            worker.outage_since_us = self.now_us
+
+    def _end_outage(self, worker: WorkerBook) -> None:
+        if worker.outage_since_us is not None and not worker.detached and not worker.strays:
+            worker.outage_us = worker.outage(self.now_us)
+            worker.outage_since_us = None
+
+    def _reattach(self, worker: WorkerBook, event: WorkerReattached) -> None:
+        """A worker is back: what never reached it is given again."""
+        worker.detached = False
+        worker.strays = set(event.batch_ids) - worker.batches.keys()
+        for batch_id in [name for name in worker.batches if name not in event.batch_ids]:
+            batch = worker.batches.pop(batch_id)
+            worker.give_back(batch.amounts)
+            for unit in batch.units:
+                node = self._node(unit.loop)
+                if node is not None and node.in_flight.pop(unit.unit_id, None) is not None:
+                    node.offers[unit.unit_id] = self._offered(unit, worker)
+        held = {loop.loop: loop for loop in event.loops}
+        for request_id in worker.residents:
+            self._compare(worker, self.requests[request_id], held, event.scopes)
+        self._end_outage(worker)
+
+    def _compare(
+        self,
+        worker: WorkerBook,
+        book: RequestBook,
+        held: dict[LoopRef, ResidentLoop],
+        scopes: Sequence[str],
+    ) -> None:
+        for node_id, node in list(book.nodes.items()):
+            resident = held.get(node.ref)
+            if not node.prepared and resident is None:
+                del book.nodes[node_id]
+            elif node.prepared and not node.ended and not (worker.strays or node.in_flight):
+                there = resident.state_version if resident is not None else -1
+                book.lost |= there != len(node.accepted)
+        ended = any(node.ended for node in book.nodes.values())
+        if ended and f"{book.spec.request_id}/{book.attempt}" not in scopes:
+            book.lost = True
+
+    # -- loops and units -----------------------------------------------------------------
+
+    def _prepare(self, event: LoopPrepared) -> None:
+        book = self._resident(event.plan.loop.request_id, event.worker_id)
+        node = book.node(event.plan.loop) if book is not None else None
+        if book is None or node is None or node.prepared:
+            return
+        node.prepared = True
+        node.accepted.update(range(event.plan.state_version))
+        if event.plan.units:
+            self._offer(node, event.plan, self.workers[event.worker_id])
+        else:
+            node.ended = True
+
+    def _fail_loop(self, event: LoopFailed) -> None:
+        book = self._resident(event.loop.request_id, event.worker_id)
+        if book is None or book.node(event.loop) is None:
+            return
+        if event.error.reason == "DRAINING":
+            self.workers[event.worker_id].draining = True
+            book.lost = True
+        else:
+            book.faults.add(event.error.reason)
+
+    def _snapshot(self, event: RequestSnapshotted) -> None:
+        """Overridden where snapshots are followed."""
+
+    def _execute(self, event: BatchExecuted) -> None:
+        worker = self.workers.get(event.worker_id)
+        if worker is None:
+            return
+        batch = worker.batches.pop(event.batch_id, None)
+        if batch is not None:
+            worker.give_back(batch.amounts)
+            worker.longest_us = max(worker.longest_us, self.now_us - batch.since_us)
+            units = {unit.loop: unit.unit_id for unit in batch.units}
+        elif event.batch_id in worker.strays or worker.detached:
+            worker.strays.discard(event.batch_id)
+            self._end_outage(worker)
+            units = self._adopted(event, worker)
+        else:
+            return
+        counted = set()
+        for ref, unit_id in units.items():
+            node = self._node(ref)
+            if node is not None and node.in_flight.pop(unit_id, None) is not None:
+                counted.add(ref)
+        for result in event.results:
+            if result.loop in counted:
+                self._accept(result, worker)
+
+    def _adopted(self, event: BatchExecuted, worker: WorkerBook) -> dict[LoopRef, str]:
+        """The units of a batch that a dead leader gave and that are known here."""
+        units: dict[LoopRef, str] = {}
+        for result in event.results:
+            book = self._resident(result.loop.request_id, worker.attached.worker_id)
+            node = book.node(result.loop) if book is not None else None
+            if node is None or result.loop in units:
+                continue
+            if result.unit_id in node.offers:
+                node.offers.pop(result.unit_id)
+                node.in_flight[result.unit_id] = event.batch_id
+            if result.unit_id in node.in_flight:
+                units[result.loop] = result.unit_id
+        return units
+
+    def _accept(self, result: StepResult, worker: WorkerBook) -> None:
+        """A result that counts: its unit was in flight in the request's current attempt."""
+        book = self.requests[result.loop.request_id]
+        node = book.node(result.loop)
+        if node is None:
+            return
+        book.units += 1
+        if result.error is not None:
+            if result.error.reason in _GONE:
+                book.lost = True
+            else:
+                book.faults.add(result.error.reason)
+            return
+        index = result.step_range.start
+        if index in node.accepted:
+            raise InvariantBroken(
+                f"two results count for {result.unit_id}: step {index} of {node.ref}"
+            )
+        node.accepted.add(index)
+        if result.loop_result is not None:
+            node.ended = True
+        elif result.next_plan is not None:
+            self._offer(node, result.next_plan, worker)
+
+    def _offer(self, node: NodeBook, plan: WorkPlan, worker: WorkerBook) -> None:
+        for unit in plan.units:
+            if unit.unit_id not in node.in_flight and unit.unit_id not in node.offers:
+                node.offers[unit.unit_id] = self._offered(unit, worker)
+
+    def _offered(self, unit: WorkUnit, worker: WorkerBook) -> Offer:
+        return Offer(unit, self.now_us, worker.outage(self.now_us))
+
+    # -- common --------------------------------------------------------------------------
+
+    def _node(self, ref: LoopRef) -> NodeBook | None:
+        book = self.requests.get(ref.request_id)
+        return book.node(ref) if book is not None else None
+
+    def _resident(self, request_id: str, worker_id: str) -> RequestBook | None:
+        book = self.requests.get(request_id)
+        return book if book is not None and worker_id and book.worker_id == worker_id else None
