@@ -3,6 +3,8 @@
 import asyncio
 import secrets
 from collections.abc import AsyncIterator
+from datetime import timedelta
+from typing import cast
 
 import asyncpg
 import pytest
@@ -12,6 +14,7 @@ from fastvideo.events.memory import MemoryEventStore
 from fastvideo.events.migrate import upgrade
 from fastvideo.events.postgres import PostgresEventStore
 from fastvideo.events.records import AppendCommand, StoredEvent, StreamAppend, payload_digest
+from fastvideo.events.seeking import version_before
 from fastvideo.events.store import EventStore, partition_of
 from tests.contract.event_store_cases import command, new_event
 
@@ -228,3 +231,39 @@ async def test_the_database_refuses_to_change_an_event_even_for_its_owner(
         await owner.close()
     assert (await store.read_stream("request-1"))[0].type == "ThingHappened"
     await store.close()
+
+
+async def test_a_moment_is_found_in_a_stream_by_few_reads(store: EventStore) -> None:
+    for _ in range(40):
+        await store.append(command("scheduler-0"))
+        await store.append(command("request-1"))
+    events = await store.read_stream("scheduler-0")
+    for event in (events[0], events[1], events[17], events[-1]):
+        found = await version_before(store, "scheduler-0", event.recorded_at)
+        assert found == sum(other.recorded_at < event.recorded_at for other in events)
+    after_all = events[-1].recorded_at + timedelta(seconds=1)
+    assert await version_before(store, "scheduler-0", after_all) == 40
+    assert await version_before(store, "request-none", after_all) == 0
+
+
+async def test_finding_a_moment_does_not_read_the_stream(store: EventStore) -> None:
+    await store.append(command("scheduler-0", count=1_000))
+    (first,) = await store.read_stream("scheduler-0", 0, 1)
+    read = []
+
+    class Counting:
+        """The store, with its reads counted."""
+
+        def __getattr__(self, name: str) -> object:
+            return getattr(store, name)
+
+        async def read_stream(
+            self, stream_id: str, after_version: int = 0, limit: int = 1000
+        ) -> tuple[StoredEvent, ...]:
+            events = await store.read_stream(stream_id, after_version, limit)
+            read.extend(events)
+            return events
+
+    counting = cast("EventStore", Counting())
+    assert await version_before(counting, "scheduler-0", first.recorded_at) == 0
+    assert len(read) <= 10

@@ -12,12 +12,15 @@ if TYPE_CHECKING:
     from fastvideo.api.gateway.v1.gateway_pb2_grpc import GatewayServiceAsyncStub
 
 UNITS_PER_PAGE: Final = 2_000
+# The server may have to read much of the log.
+TIMEOUT_S_MIN: Final = 60.0
 
 
 async def explain(
     stub: "GatewayServiceAsyncStub", request_id: str, units_max: int, policy: CallPolicy
 ) -> Explanation:
     """The explanation with the first `units_max` units, and the batches that these name."""
+    policy = replace(policy, timeout_s=max(policy.timeout_s, TIMEOUT_S_MIN))
     units: dict[str, ExplainedUnit] = {}
     pages: list[Explanation] = []
     token = ""

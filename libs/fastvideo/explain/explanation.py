@@ -2,14 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
 
 from fastvideo.explain.headline import headline
 from fastvideo.explain.history import History
 from fastvideo.explain.names import Names
 from fastvideo.explain.records import AttemptRecord, BatchRecord, UnitRecord
 from fastvideo.explain.stages import stages
-from fastvideo.explain.totals import Timeline, predicted_seconds, timeline, totals
+from fastvideo.explain.totals import Timeline, predicted_seconds, totals
 from fastvideo.explain.types import (
     ExplainedAttempt,
     ExplainedBatch,
@@ -33,19 +32,18 @@ class Page:
 def explain(
     state: RequestState,
     history: History,
-    now: datetime,
+    laid_out: Timeline,
     names: Names,
     *,
     page: Page | None = None,
     events_read: int = 0,
     left_out: str = "",
 ) -> Explanation:
-    """Explain a request as it stands in the log, up to its end or to `now`.
+    """Explain a request as it stands in the log, up to where its history is laid out.
 
     `names` says which other requests may be named; the rest are counted.
     """
     page = page or Page()
-    laid_out = timeline(history, now)
     units = tuple(history.units.values())
     shown = units[page.first : page.first + page.size]
     sums = totals(history, laid_out)
@@ -81,9 +79,8 @@ def explain(
     )
 
 
-def others(history: History, now: datetime) -> frozenset[str]:
+def others(history: History, laid_out: Timeline) -> frozenset[str]:
     """All other requests that an explanation of this one could name."""
-    laid_out = timeline(history, now)
     found = {mate for unit in history.units.values() for mate in unit.mates}
     for wait in _all_waits(laid_out):
         found.update(*(batch.request_ids for batch in wait.behind[:BATCHES_PER_WAIT_MAX]))

@@ -43,19 +43,21 @@ def narrow(stored: StoredEvent, request_id: str) -> Sighting | None:
 
 
 def _payload(stored: StoredEvent, request_id: str) -> EventPayload | None:
+    if stored.type == BatchExecuted.__name__:
+        return _batch(stored.payload, request_id)
     names_it = request_id.encode() in stored.payload
     if names_it or stored.type in _ABOUT_WORKERS or stored.schema_version > SCHEMA_VERSION:
         return payload_of(stored)
-    if stored.type == BatchExecuted.__name__:
-        return _batch(stored.payload)
     if stored.type == SchedulerDecided.__name__:
         return _decided(stored.payload)
     return None
 
 
-def _batch(payload: bytes) -> BatchExecuted:
+def _batch(payload: bytes, request_id: str) -> BatchExecuted:
     message = events_pb2.BatchExecuted.FromString(payload)
     for result in message.results:
+        if result.loop.request_id == request_id:
+            continue
         for name in _OF_RESULTS:
             result.ClearField(name)
     return wire.from_proto(BatchExecuted, message)

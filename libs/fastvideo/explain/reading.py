@@ -4,9 +4,10 @@ The span begins shortly before the request was accepted and ends with its termin
 that what it costs grows with what happened meanwhile and not with the log.
 """
 
-from collections.abc import Collection
+import asyncio
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Final
 
 from fastvideo.events.catalog import event_of
@@ -18,6 +19,7 @@ from fastvideo.explain.explanation import others
 from fastvideo.explain.history import History
 from fastvideo.explain.names import Names
 from fastvideo.explain.narrowing import Sighting, narrow
+from fastvideo.explain.totals import Timeline
 from fastvideo.explain.types import ExplainedMark
 from fastvideo.requests.events import RequestCancelRequested
 from fastvideo.requests.reading import read_events
@@ -28,8 +30,8 @@ from fastvideo.wire import decode
 
 SHARD_STREAM_PREFIX: Final = "scheduler-"
 EVENTS_PER_READ: Final = 500
-# At some 20,000 a second, what a caller waits for.
-EVENTS_MAX: Final = 200_000
+# At some 10,000 a second, what a caller waits for.
+EVENTS_MAX: Final = 100_000
 # Batches that were under way when the request came are known by then.
 LEAD_IN: Final = timedelta(seconds=1)
 # Later than this after its end the shard says nothing of a request.
@@ -75,10 +77,10 @@ async def read_history(
     return read
 
 
-async def names_of(log: EventLog, read: RequestHistory, now: datetime) -> Names:
+async def names_of(log: EventLog, read: RequestHistory, laid_out: Timeline) -> Names:
     """The requests that the history's explanation may name: those of the same tenant."""
     own = read.state.spec.request_id
-    unknown = others(read.history, now) - read.same_tenant
+    unknown = others(read.history, laid_out) - read.same_tenant
     for request_id in sorted(unknown)[:LOOKUPS_MAX]:
         accepted = await log.read_stream(stream_of(request_id), 0, 1)
         if accepted:
@@ -93,19 +95,27 @@ async def _read_shard(
 ) -> None:
     """Take in the shard's events from the acceptance to the end, or to now."""
     version = await version_before(log, stream_id, accepted.recorded_at - LEAD_IN)
-    ended_at = read.state.ended_at
     while read.events_read < EVENTS_MAX:
         page = await log.read_stream(stream_id, version, EVENTS_PER_READ)
-        for stored in page:
-            read.events_read += 1
-            _take(read, stored)
-            late = ended_at is not None and stored.recorded_at > ended_at + LEAD_OUT
-            if late or read.history.ended_at is not None:
-                return
+        # In a thread, since others want to be answered meanwhile.
+        if await asyncio.to_thread(_take_page, read, page):
+            return
         if len(page) < EVENTS_PER_READ:
             return
         version = page[-1].stream_version
     read.left_out = f"what came after the first {EVENTS_MAX} events of the scheduler"
+
+
+def _take_page(read: RequestHistory, page: Sequence[StoredEvent]) -> bool:
+    """Take in some events; whether what comes after them says nothing of the request."""
+    ended_at = read.state.ended_at
+    for stored in page:
+        read.events_read += 1
+        _take(read, stored)
+        late = ended_at is not None and stored.recorded_at > ended_at + LEAD_OUT
+        if late or read.history.ended_at is not None:
+            return True
+    return False
 
 
 def _take(read: RequestHistory, stored: StoredEvent) -> None:

@@ -51,45 +51,36 @@ class BatchRecord:
     # While it was in flight its worker was lost, or another scheduler took over.
     lost_at: datetime | None = None
     elected_at: datetime | None = None
+    # When its command reached the worker, and when the worker ran it. Of a batch in flight the
+    # start is its dispatch; of a lost one nothing is known.
+    arrived_at: datetime | None = None
+    started_at: datetime | None = None
+    ended_at: datetime | None = None
 
     @property
     def on_compute(self) -> bool:
         """Whether it had the compute slot."""
         return self.kind not in OFF_THE_COMPUTE_SLOT
 
-    @property
-    def travel_seconds(self) -> float:
-        """The part of its way from decision to report that the worker does not account for."""
-        if self.dispatched_at is None or self.reported_at is None:
-            return 0.0
-        whole = (self.reported_at - self.dispatched_at).total_seconds()
-        return max(0.0, whole - self.waited_seconds - self.measured_seconds)
+    def settle(self, reported_at: datetime) -> None:
+        """Place its run between decision and report, when the latter has come.
 
-    @property
-    def outward_seconds(self) -> float:
-        """How long its command travelled: half of the way, unless its report was held up."""
-        half = self.travel_seconds / 2
-        return half if self.elected_at is None else min(half, TRAVEL_S)
-
-    @property
-    def started_at(self) -> datetime | None:
-        """When the worker began it; of a running one, when it was dispatched."""
-        if self.reported_at is None:
-            return None if self.lost_at is not None else self.dispatched_at
+        The part of the way that the worker does not account for is thought to be half for the
+        command and half for the report, unless the report was held up.
+        """
+        self.reported_at = reported_at
         if self.dispatched_at is None:
-            return self.reported_at - timedelta(seconds=self.measured_seconds)
-        before = min(
-            self.outward_seconds + self.waited_seconds,
-            (self.reported_at - self.dispatched_at).total_seconds(),
-        )
-        return self.dispatched_at + timedelta(seconds=before)
-
-    @property
-    def ended_at(self) -> datetime | None:
-        """When the worker had run it; None while it runs and when it was lost."""
-        if self.reported_at is None or self.started_at is None:
-            return None
-        return min(self.reported_at, self.started_at + timedelta(seconds=self.measured_seconds))
+            self.started_at = reported_at - timedelta(seconds=self.measured_seconds)
+            self.ended_at = reported_at
+            return
+        whole = (reported_at - self.dispatched_at).total_seconds()
+        travel = max(0.0, whole - self.waited_seconds - self.measured_seconds)
+        outward = travel / 2 if self.elected_at is None else min(travel / 2, TRAVEL_S)
+        self.arrived_at = self.dispatched_at + timedelta(seconds=outward)
+        begun = self.dispatched_at + timedelta(seconds=outward + self.waited_seconds)
+        self.started_at = min(begun, reported_at)
+        ended = self.started_at + timedelta(seconds=self.measured_seconds)
+        self.ended_at = min(ended, reported_at)
 
 
 @dataclass(slots=True)

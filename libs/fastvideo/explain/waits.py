@@ -138,7 +138,7 @@ def _under_way(
     if unheard_of or started_at is None:
         yield Wait(WaitCause.LOSS, dispatched_at, given_up_at, "what ran was lost")
         return
-    there = min(started_at, dispatched_at + timedelta(seconds=batch.outward_seconds))
+    there = min(started_at, batch.arrived_at or started_at)
     yield Wait(WaitCause.DELIVERY, dispatched_at, there)
     behind = tuple(history.workers.behind(batch.worker_id, there, started_at, but=batch))
     yield Wait(WaitCause.BATCH, there, started_at, "in the worker's queue", behind=behind)

@@ -39,6 +39,7 @@ class Workers:
             window=max(1, decision.window),
             predicted_seconds=decision.predicted_seconds,
             dispatched_at=at,
+            started_at=at,
         )
         self._flying[batch.batch_id] = batch
         return batch
@@ -59,11 +60,11 @@ class Workers:
             window=steps,
             predicted_seconds=event.predicted_seconds,
         )
-        batch.reported_at = at
         batch.waited_seconds = event.waited_seconds
         batch.measured_seconds = event.measured_seconds
         batch.forwards = event.forwards
         batch.steps = steps
+        batch.settle(at)
         if event.worker_id in self._reported:
             self._reported[event.worker_id].append(batch)
         return batch
@@ -71,7 +72,7 @@ class Workers:
     def lost(self, worker_id: str, at: datetime) -> None:
         """What a worker ran will not be reported."""
         for batch in [b for b in self._flying.values() if b.worker_id == worker_id]:
-            batch.lost_at = at
+            batch.lost_at, batch.started_at = at, None
             del self._flying[batch.batch_id]
 
     def elected(self, at: datetime) -> None:

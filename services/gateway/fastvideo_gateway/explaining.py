@@ -9,6 +9,7 @@ from fastvideo.errors import InvalidField, NotFound
 from fastvideo.events.store import EventLog
 from fastvideo.explain.explanation import Page, explain
 from fastvideo.explain.reading import names_of, read_history
+from fastvideo.explain.totals import timeline
 from fastvideo.explain.types import Explanation
 from fastvideo.rpc.paging import PagePosition, page_position, page_token
 
@@ -53,12 +54,14 @@ class Explainer:
             read = await read_history(self._log, request_id, tenant_id, self._shard)
             if read is None:
                 raise NotFound(f"request {request_id} does not exist", subject="request_id")
-            now = self._clock.now()
-            explanation = explain(
+            # In threads, since others want to be answered meanwhile.
+            laid_out = await asyncio.to_thread(timeline, read.history, self._clock.now())
+            explanation = await asyncio.to_thread(
+                explain,
                 read.state,
                 read.history,
-                now,
-                await names_of(self._log, read, now),
+                laid_out,
+                await names_of(self._log, read, laid_out),
                 page=page,
                 events_read=read.events_read,
                 left_out=read.left_out,

@@ -7,6 +7,7 @@ from fastvideo.events.types import EventPayload
 from fastvideo.explain.explanation import Page, explain
 from fastvideo.explain.history import History
 from fastvideo.explain.names import Names
+from fastvideo.explain.totals import timeline
 from fastvideo.explain.types import ExplainedUnit, Explanation
 from fastvideo.requests.types import (
     OutputSpec,
@@ -190,7 +191,8 @@ class Tale:
     ) -> Explanation:
         state = RequestState(spec=spec(), status=status, accepted_at=START)
         allowed = Names(frozenset(names))
-        return explain(state, self.history, at(now), allowed, page=page)
+        laid_out = timeline(self.history, at(now))
+        return explain(state, self.history, laid_out, allowed, page=page)
 
     def unit(self, step: int, attempt: int = 1, now: float = 100.0) -> ExplainedUnit:
         wanted = unit_id(ref(attempt=attempt), step)

@@ -9,6 +9,7 @@ import pytest
 from fastvideo.explain.explanation import Page, explain
 from fastvideo.explain.history import History
 from fastvideo.explain.names import Names
+from fastvideo.explain.totals import timeline
 from fastvideo.explain.types import Explanation, UnitOutcome
 from fastvideo.requests.types import RequestState, RequestStatus
 from fastvideo.scheduling.effects import TERMINAL
@@ -55,7 +56,8 @@ def explained(world: World, request_id: str) -> Explanation:
         spec=world.specs[request_id], status=RequestStatus.COMPLETED, accepted_at=START
     )
     names = Names(frozenset(world.specs))
-    return explain(state, history, world.now, names, page=Page(0, 10_000))
+    laid_out = timeline(history, world.now)
+    return explain(state, history, laid_out, names, page=Page(0, 10_000))
 
 
 @pytest.fixture(scope="module", params=range(6))
