@@ -37,6 +37,7 @@ from fastvideo.engine.sink import LocalArtifacts, NewArtifact
 from fastvideo.engine.startup import start_models
 from fastvideo.errors import Cancelled, FailedPrecondition, FastVideoError, InvalidField
 from fastvideo.ids import derived_id, new_id
+from fastvideo.loops.contract import SharedTier
 from fastvideo.media.images import decode_image
 from fastvideo.memory.pools import MemoryPools, MemoryTag
 from fastvideo.model.specs import CapabilityMatrix, ParallelPlan
@@ -68,6 +69,10 @@ _IO_SLOTS: Final = 2
 class Engine:
     """Models of one process, warm. Close it, or use it as a context.
 
+    `families` are import names of packages with model families of your own, each with the
+    files of `fastvideo.models.wan`: cards, programs.yaml, program.py. `tier` is a tier of
+    caches that outlives the process, such as `fastvideo.cache.redis_tier.RedisTier`.
+
     Raises NotFound for a model that no card has and CheckpointError for one without weights.
     """
 
@@ -78,17 +83,21 @@ class Engine:
         checkpoints: Path | str | None = None,
         threads: int | None = None,
         memory_bytes: int | None = None,
+        families: Sequence[str] = (),
+        tier: SharedTier | None = None,
     ) -> None:
         quiet_libraries()
         self._models = tuple(models)
         self._threads = threads
         self._clock = SystemClock()
-        self._catalog = Catalog.load(models, Path(checkpoints) if checkpoints else None)
+        self._catalog = Catalog.load(
+            models, Path(checkpoints) if checkpoints else None, packages=families
+        )
         self._pools = MemoryPools(pool_budgets(memory_bytes or machine_bytes()))
         self._artifacts = LocalArtifacts(self._clock)
         self._residents = Residents(
             self._pools,
-            CatalogLoader(self._catalog, _WORKER_ID),
+            CatalogLoader(self._catalog, _WORKER_ID, families),
             {LOOP_ID: ArtifactWriter(self._artifacts, _WORKER_ID, library_versions())},
         )
         self._executor = Executor(
@@ -97,6 +106,7 @@ class Engine:
             residents=self._residents,
             features=TextFeatureCache(self._pools.budgets_bytes[MemoryTag.CACHES]),
             clock=self._clock,
+            tier=tier,
         )
         self._core = SchedulerCore(DeployedModels(self._catalog))
         self._driver = LocalDriver(
@@ -251,7 +261,7 @@ class Engine:
         self.close()
 
     def _start(self) -> WorkerAttached:
-        threads = start_models(
+        start = start_models(
             self._catalog, self._residents, self._executor, self._models, self._threads
         )
         return WorkerAttached(
@@ -260,7 +270,7 @@ class Engine:
             memory_bytes=unit_budgets(self._pools.budgets_bytes),
             compute_slots=_COMPUTE_SLOTS,
             io_slots=_IO_SLOTS,
-            fingerprint=machine_fingerprint(threads),
+            fingerprint=machine_fingerprint(start.threads),
         )
 
     def _keep_image(self, request_id: str, image: Path | str | bytes) -> ImagePart:

@@ -22,6 +22,7 @@ from fastvideo.engine.window import Windows
 from fastvideo.errors import (
     Cancelled,
     ContractViolation,
+    FailedPrecondition,
     FastVideoError,
     InvalidField,
     Unavailable,
@@ -131,6 +132,8 @@ class Executor:
                 plan = self._prepare(command)
         except Exception as error:  # noqa: BLE001 - whatever a model raises is this loop's alone
             log_failure(error, command.loop)
+            if not self.holds(command.loop.request_id, command.loop.attempt):
+                self._forget((command.loop.request_id, command.loop.attempt))
             return LoopFailed(
                 worker_id=self.worker_id, loop=command.loop, error=failure_detail(error)
             )
@@ -238,6 +241,17 @@ class Executor:
     def release_model(self, model_instance_id: str) -> tuple[LoopRef, ...]:
         """Free every loop of a model; running ones at their boundary."""
         return self._loops.release(lambda loop: loop.model_instance_id == model_instance_id)
+
+    def check_no_requests(self) -> None:
+        """Raise FailedPrecondition (REQUESTS_RUNNING) while a request holds anything here."""
+        scopes = {*self.values.scopes(), *self._memory.scopes()}
+        if scopes or self.loops:
+            raise FailedPrecondition(
+                f"{len(scopes)} requests with {self.loops} loops are here",
+                reason="REQUESTS_RUNNING",
+                subject=self.worker_id,
+                attributes={"loops": str(self.loops)},
+            )
 
     def wait_gone(self, refs: Sequence[LoopRef], timeout_s: float) -> bool:
         """Whether these loops were all freed within the time."""

@@ -21,6 +21,10 @@ class ModelLoader(Protocol):
         """
         ...
 
+    def expected_bytes(self, model_id: str, checkpoint: str) -> int:
+        """What the weights of a checkpoint will take at most. Raises as `load` does."""
+        ...
+
 
 class Residents:
     """Model instances by id, their weights counted in the pool, and the kernels of no model.
@@ -62,18 +66,28 @@ class Residents:
         return instance.kernel(loop_id), instance
 
     def load(self, model_id: str, checkpoint: str = "") -> ModelInstance:
-        """Load a model and keep it.
+        """Load a model and keep it; the same weights that sleep are woken by it.
 
-        Raises AlreadyExists when these weights are resident, OutOfMemory when they do not fit,
-        and what the loader raises.
+        Raises AlreadyExists when these weights are resident, OutOfMemory before anything is
+        loaded when they do not fit, and what the loader raises.
         """
-        instance = self._loader.load(model_id, checkpoint)
-        if instance.model_instance_id in self._instances:
-            raise AlreadyExists(f"{model_id} is loaded", subject=instance.model_instance_id)
+        loaded = self._load(model_id, checkpoint)
+        instance = self._instances.setdefault(loaded.model_instance_id, loaded)
+        if instance is not loaded:
+            if not instance.asleep:
+                raise AlreadyExists(f"{model_id} is loaded", subject=instance.model_instance_id)
+            instance.restore(loaded.components, loaded.kernels)
         self._count(instance)
-        self._instances[instance.model_instance_id] = instance
         self._sources[instance.model_instance_id] = (model_id, checkpoint)
         return instance
+
+    def sleepers(self, model_id: str) -> tuple[ModelInstance, ...]:
+        """The instances of a model that sleep."""
+        return tuple(
+            instance
+            for instance in self.all()
+            if instance.asleep and instance.card.model_id == model_id
+        )
 
     def unload(self, model_instance_id: str) -> int:
         """Let go of a model; returns the bytes of its weights. Raises NotFound."""
@@ -89,13 +103,14 @@ class Residents:
     def wake(self) -> int:
         """Load the dropped weights again; returns the bytes.
 
-        Raises CheckpointError when a checkpoint now holds other weights.
+        Raises CheckpointError when a checkpoint now holds other weights, OutOfMemory when they
+        do not fit any more; what was not woken by then sleeps on.
         """
         restored = 0
         for instance in self.all():
             if not instance.asleep:
                 continue
-            again = self._loader.load(*self._sources[instance.model_instance_id])
+            again = self._load(*self._sources[instance.model_instance_id])
             if again.weights_version != instance.weights_version:
                 raise CheckpointError(
                     f"the checkpoint of {instance.card.model_id} holds other weights now",
@@ -109,6 +124,16 @@ class Residents:
             self._count(instance)
             restored += instance.weights_bytes
         return restored
+
+    def _load(self, model_id: str, checkpoint: str) -> ModelInstance:
+        """Load what is known to fit, so that nothing else takes its place meanwhile."""
+        expected = self._loader.expected_bytes(model_id, checkpoint)
+        owner = f"loading:{model_id}"
+        self._pools.resize(MemoryTag.WEIGHTS, owner, expected)
+        try:
+            return self._loader.load(model_id, checkpoint)
+        finally:
+            self._pools.release(owner)
 
     def _drop(self, instance: ModelInstance) -> int:
         freed = instance.weights_bytes

@@ -21,6 +21,8 @@ from fastvideo_worker.status import WorkerStatus
 
 _LOG: Final = get_logger(__name__)
 
+_NEEDED_BY_REQUESTS: Final = frozenset({MemoryTag.WEIGHTS, MemoryTag.ACTIVATIONS})
+
 
 class Models:
     """The models of a worker over its life. Used from the event loop's thread.
@@ -51,9 +53,15 @@ class Models:
 
     async def start(self, model_ids: Sequence[str], threads: int | None) -> None:
         """Load and warm the worker's models and fix its thread count; then it is ready."""
-        self._threads = await self._compute.run(
+        start = await self._compute.run(
             lambda: start_models(self._catalog, self._residents, self._executor, model_ids, threads)
         )
+        self._threads = start.threads
+        self._status.start_seconds = {
+            "load": start.load_seconds,
+            "probe": start.probe_seconds,
+            "warm_up": start.warm_up_seconds,
+        }
         self._status.fingerprint = machine_fingerprint(self._threads) | {
             f"{instance.card.model_id}/{name}": fact
             for instance in self._residents.all()
@@ -62,7 +70,10 @@ class Models:
         self._status.ready = True
 
     async def load(self, model_id: str, checkpoint: str) -> ModelInstance:
-        """Load and warm one more model. Raises as `Residents.load` does."""
+        """Load and warm one more model, in place of one that sleeps with other weights.
+
+        Raises as `Residents.load` does.
+        """
 
         def call() -> ModelInstance:
             # What a model measures of the machine while it loads depends on the count.
@@ -70,6 +81,8 @@ class Models:
             return self._residents.load(model_id, checkpoint)
 
         instance = await self._loader.run(call)
+        for replaced in self._residents.sleepers(model_id):
+            await self.unload(replaced.model_instance_id)
         entry = self._catalog.get(model_id)
         await self._compute.run(lambda: warm_up(self._executor, instance.model_instance_id, entry))
         _LOG.info("model loaded", model_id=model_id, model_instance_id=instance.model_instance_id)
@@ -92,9 +105,17 @@ class Models:
         return await self._compute.run(call)
 
     async def sleep(self, tags: frozenset[MemoryTag]) -> int:
-        """Free the memory of the tags; returns the bytes."""
+        """Free the memory of the tags; returns the bytes.
+
+        Weights and activations sleep only while no request is here, since a request that is
+        here needs them. Raises FailedPrecondition (REQUESTS_RUNNING), and frees nothing, when
+        one is.
+        """
 
         def call() -> int:
+            if tags & _NEEDED_BY_REQUESTS:
+                # On this thread no request can begin before the end of the call.
+                self._executor.check_no_requests()
             before = sum(self._status.pools.in_use_bytes().values())
             if MemoryTag.CACHES in tags:
                 self._executor.features.invalidate(lambda key: True)

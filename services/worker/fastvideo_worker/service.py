@@ -19,6 +19,7 @@ from fastvideo.errors import (
 )
 from fastvideo.media.tensors import decode_tensors
 from fastvideo.memory.pools import MemoryTag
+from fastvideo.memory.system import resident_process_bytes
 from fastvideo.model.caching import CacheClass, CacheRecord
 from fastvideo.scheduling.commands import ExecuteBatch, PrepareLoop
 from fastvideo.scheduling.events import LoopFailed
@@ -213,8 +214,16 @@ class WorkerService(worker_pb2_grpc.WorkerServiceServicer):
     async def Sleep(
         self, request: worker_pb2.SleepRequest, context: Context
     ) -> worker_pb2.SleepResponse:
-        """Free the memory of the tags."""
-        return worker_pb2.SleepResponse(freed_bytes=await self._models.sleep(_tags(request.tags)))
+        """Free the memory of the tags; refused while a request needs it.
+
+        While its weights sleep, a worker takes no scheduler; it announces itself on, and the
+        next one attaches after Wake.
+        """
+        tags = _tags(request.tags)
+        freed = await self._models.sleep(tags)
+        if MemoryTag.WEIGHTS in tags:
+            self._reattach()
+        return worker_pb2.SleepResponse(freed_bytes=freed)
 
     async def Wake(
         self, request: worker_pb2.WakeRequest, context: Context
@@ -228,15 +237,20 @@ class WorkerService(worker_pb2_grpc.WorkerServiceServicer):
     ) -> worker_pb2.HealthResponse:
         """Answers at once, whatever computes."""
         status = self._status
-        instances = status.residents.all()
+        instances, usage = status.residents.all(), status.pools.usage()
         return worker_pb2.HealthResponse(
             ready=status.ready and not status.draining and MemoryTag.WEIGHTS not in status.sleeping,
             worker_id=status.worker_id,
             instances=[wire.to_proto(instance.state()) for instance in instances],
-            memory_bytes={tag.value: size for tag, size in status.pools.in_use_bytes().items()},
+            memory_bytes={tag.value: pool.in_use for tag, pool in usage.items()},
             loops=self._executor.loops,
             sleeping_tags=sorted(status.sleeping),
             fingerprint=dict(status.fingerprint),
+            start_seconds=dict(status.start_seconds),
+            memory_budget_bytes={tag.value: pool.budget for tag, pool in usage.items()},
+            memory_high_water_bytes={tag.value: pool.high_water for tag, pool in usage.items()},
+            memory_reserved_bytes={tag.value: pool.reserved for tag, pool in usage.items()},
+            process_bytes=resident_process_bytes(),
         )
 
     async def _admit(self, epoch: int) -> None:
@@ -254,6 +268,8 @@ class WorkerService(worker_pb2_grpc.WorkerServiceServicer):
         self._check_ready()
         if self._status.draining:
             raise Unavailable(f"{self._status.worker_id} is draining", reason="DRAINING")
+        if MemoryTag.WEIGHTS in self._status.sleeping:
+            raise Unavailable(f"the weights of {self._status.worker_id} sleep", reason="ASLEEP")
 
     def _reattach(self) -> None:
         """A scheduler learns of other models when it attaches, so it is made to attach anew."""
@@ -276,7 +292,7 @@ def _check_record(record: CacheRecord, value: bytes) -> None:
         raise InvalidField("record.value_digest", record.value_digest, f"{found}, the value's own")
 
 
-_SLEEPING: Final = (MemoryTag.WEIGHTS, MemoryTag.CACHES)
+_SLEEPING: Final = (MemoryTag.WEIGHTS, MemoryTag.CACHES, MemoryTag.ACTIVATIONS)
 
 
 def _tags(names: Any) -> frozenset[MemoryTag]:

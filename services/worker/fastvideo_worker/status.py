@@ -27,6 +27,8 @@ class WorkerStatus:
     ready: bool = False
     draining: bool = False
     sleeping: set[MemoryTag] = field(default_factory=set)
+    # How long the parts of the start took: load, probe, warm_up.
+    start_seconds: Mapping[str, float] = field(default_factory=dict)
 
     def attached(self) -> WorkerAttached:
         """What a scheduler is told when it attaches."""

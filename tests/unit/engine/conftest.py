@@ -172,6 +172,9 @@ class ToyLoader:
     kernel: SpinKernel
     weights_version: str = "w1"
 
+    def expected_bytes(self, model_id: str, checkpoint: str) -> int:
+        return 0
+
     def load(self, model_id: str, checkpoint: str) -> ModelInstance:
         instance = toy_instance(self.kernel)
         instance.weights_version = self.weights_version

@@ -881,6 +881,86 @@ class HealthResponse(_message.Message):
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
+    @_typing.final
+    class StartSecondsEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.float
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.float = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
+    class MemoryBudgetBytesEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.int
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
+    class MemoryHighWaterBytesEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.int
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
+    class MemoryReservedBytesEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.int
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     READY_FIELD_NUMBER: _builtins.int
     WORKER_ID_FIELD_NUMBER: _builtins.int
     INSTANCES_FIELD_NUMBER: _builtins.int
@@ -888,9 +968,16 @@ class HealthResponse(_message.Message):
     LOOPS_FIELD_NUMBER: _builtins.int
     SLEEPING_TAGS_FIELD_NUMBER: _builtins.int
     FINGERPRINT_FIELD_NUMBER: _builtins.int
+    START_SECONDS_FIELD_NUMBER: _builtins.int
+    MEMORY_BUDGET_BYTES_FIELD_NUMBER: _builtins.int
+    MEMORY_HIGH_WATER_BYTES_FIELD_NUMBER: _builtins.int
+    MEMORY_RESERVED_BYTES_FIELD_NUMBER: _builtins.int
+    PROCESS_BYTES_FIELD_NUMBER: _builtins.int
     ready: _builtins.bool
     worker_id: _builtins.str
     loops: _builtins.int
+    process_bytes: _builtins.int
+    """Resident memory of the process, as the system counts it."""
     @_builtins.property
     def instances(self) -> _containers.RepeatedCompositeFieldContainer[_work_pb2.ModelState]: ...
     @_builtins.property
@@ -901,6 +988,18 @@ class HealthResponse(_message.Message):
     def sleeping_tags(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     @_builtins.property
     def fingerprint(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]: ...
+    @_builtins.property
+    def start_seconds(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]:
+        """Seconds of the parts of its start: "load", "probe", "warm_up"."""
+
+    @_builtins.property
+    def memory_budget_bytes(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
+        """Limit and high-water mark of each pool, and what is reserved there, bytes by tag."""
+
+    @_builtins.property
+    def memory_high_water_bytes(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]: ...
+    @_builtins.property
+    def memory_reserved_bytes(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]: ...
     def __init__(
         self,
         *,
@@ -911,10 +1010,15 @@ class HealthResponse(_message.Message):
         loops: _builtins.int = ...,
         sleeping_tags: _abc.Iterable[_builtins.str] | None = ...,
         fingerprint: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+        start_seconds: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
+        memory_budget_bytes: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
+        memory_high_water_bytes: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
+        memory_reserved_bytes: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
+        process_bytes: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["fingerprint", b"fingerprint", "instances", b"instances", "loops", b"loops", "memory_bytes", b"memory_bytes", "ready", b"ready", "sleeping_tags", b"sleeping_tags", "worker_id", b"worker_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["fingerprint", b"fingerprint", "instances", b"instances", "loops", b"loops", "memory_budget_bytes", b"memory_budget_bytes", "memory_bytes", b"memory_bytes", "memory_high_water_bytes", b"memory_high_water_bytes", "memory_reserved_bytes", b"memory_reserved_bytes", "process_bytes", b"process_bytes", "ready", b"ready", "sleeping_tags", b"sleeping_tags", "start_seconds", b"start_seconds", "worker_id", b"worker_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
