@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from fastvideo.deployment.card import CostModel
+from fastvideo.requests.types import RequestSpec
 from fastvideo.scheduling.decider import Decider
-from fastvideo.scheduling.events import Decision
+from fastvideo.scheduling.events import AssignLoop, Decision, WorkerAttached
 from fastvideo.scheduling.evolve import evolve
 from fastvideo.scheduling.inputs import SchedulerInput
 from fastvideo.scheduling.observe import observe
@@ -115,6 +116,30 @@ class SchedulerCore:
         """The number of a worker's last report that was taken in."""
         worker = self._state.workers.get(worker_id)
         return worker.reported if worker is not None else 0
+
+    @property
+    def attachments(self) -> tuple[WorkerAttached, ...]:
+        """What every known worker said of itself, detached or not."""
+        return tuple(worker.attached for worker in self._state.workers.values())
+
+    @property
+    def specs(self) -> tuple[RequestSpec, ...]:
+        """The live requests, in the order of their arrival."""
+        return tuple(request.spec for request in self._state.requests.values())
+
+    @property
+    def assignments(self) -> tuple[AssignLoop, ...]:
+        """Where each live loop is, as it was decided."""
+        return tuple(
+            AssignLoop(
+                loop=run.ref,
+                loop_id=run.loop_id,
+                worker_id=request.worker_id,
+                model_instance_id=request.model_instance_id,
+            )
+            for request in self._state.requests.values()
+            for run in request.loops.values()
+        )
 
     def next_deadline(self) -> datetime | None:
         """When a Tick is due at the latest, if one is."""

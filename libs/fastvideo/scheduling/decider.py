@@ -35,6 +35,7 @@ from fastvideo.scheduling.request_scheduler import ProgramGraph
 from fastvideo.scheduling.state import LiveRequest, SchedulerState, Worker
 from fastvideo.scheduling.transfer import TransferScheduler
 from fastvideo.scheduling.windows import to_yield, window_steps
+from fastvideo.scheduling.wishes import wish_of
 from fastvideo.scheduling.work import WorkUnit
 
 WORKER_LOST = "WORKER_LOST"
@@ -67,7 +68,7 @@ class Decider:
                     yield from to_yield(state, worker)
         for request_id in list(state.untold):
             request = state.requests[request_id]
-            reason = state.placement.place(request.spec)
+            reason = state.placement.place(request.spec, wish_of(state, request))
             if not isinstance(reason, Placement):
                 position = state.position(request)
                 yield QueueRequest(request_id=request_id, position=position, reason=reason)
@@ -237,7 +238,7 @@ class Decider:
             if not heads:
                 return
             request = state.requests[min(heads).request_id]
-            placement = state.placement.place(request.spec)
+            placement = state.placement.place(request.spec, wish_of(state, request))
             if isinstance(placement, Placement) and request.graph is not None:
                 yield from self._assign(request, request.graph, placement, now)
             else:

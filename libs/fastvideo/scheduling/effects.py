@@ -13,7 +13,7 @@ from fastvideo.requests.events import (
 )
 from fastvideo.requests.types import RequestSpec
 from fastvideo.scheduling import commands
-from fastvideo.scheduling.commands import ExecuteBatch, PrepareLoop, ReleaseLoops
+from fastvideo.scheduling.commands import ExecuteBatch, PrepareLoop, ReleaseLoops, SnapshotLoops
 from fastvideo.scheduling.events import (
     AssignLoop,
     CancelLoop,
@@ -23,16 +23,23 @@ from fastvideo.scheduling.events import (
     Decision,
     DispatchBatch,
     FailRequest,
+    PreemptRequest,
     QueueRequest,
     ReleaseRequest,
     ReportProgress,
     RestartRequest,
+    SnapshotRequest,
     StartRequest,
     YieldBatch,
 )
 
 WorkerCommand = (
-    PrepareLoop | ExecuteBatch | ReleaseLoops | commands.YieldBatch | commands.CancelStream
+    PrepareLoop
+    | ExecuteBatch
+    | ReleaseLoops
+    | SnapshotLoops
+    | commands.YieldBatch
+    | commands.CancelStream
 )
 """What goes to a worker."""
 
@@ -62,6 +69,7 @@ def prepare_loop(
         request=spec,
         inputs=inputs,
         traceparent=traceparent,
+        restore=decision.restore,
     )
 
 
@@ -95,6 +103,12 @@ def worker_command(decision: Decision) -> tuple[str, WorkerCommand] | None:
     match decision:
         case ReleaseRequest():
             return decision.worker_id, release_loops(decision)
+        case SnapshotRequest() | PreemptRequest():
+            return decision.worker_id, SnapshotLoops(
+                request_id=decision.request_id,
+                attempt=decision.attempt,
+                release=isinstance(decision, PreemptRequest),
+            )
         case YieldBatch():
             return decision.worker_id, commands.YieldBatch(batch_id=decision.batch_id)
         case CancelLoop(loop=loop) if decision.worker_id:
@@ -131,6 +145,10 @@ def request_event(decision: Decision) -> tuple[str, RequestEvent] | None:
                 level="warning",
                 message=f"begins again: {decision.reason}",
                 attempt=decision.attempt,
+            )
+        case PreemptRequest():
+            return decision.request_id, RequestLogged(
+                level="info", message=f"is set aside: {decision.reason}", attempt=decision.attempt
             )
         case CancelLoop(loop=loop):
             return loop.request_id, RequestLogged(

@@ -11,6 +11,7 @@ from fastvideo.scheduling.admission import (
     slot_of,
     subtract_amounts,
 )
+from fastvideo.scheduling.affinity import session_key
 from fastvideo.scheduling.cancellation import skip_loop
 from fastvideo.scheduling.cost import request_phase, request_shape
 from fastvideo.scheduling.events import (
@@ -80,7 +81,13 @@ def _assign(state: SchedulerState, decision: AssignLoop) -> None:
         request.load_seconds = state.costs.predict(
             request.spec.model_id, request_phase(request.spec), request_shape(request.spec)
         )
-        state.placement.occupy(decision.worker_id, request.load_seconds)
+        state.placement.occupy(
+            decision.worker_id, request.load_seconds, decision.model_instance_id
+        )
+        session = session_key(request.spec)
+        if session:
+            keys_max = state.policy.affinity_keys_max
+            state.affinity.learn(decision.worker_id, (session,), keys_max)
         state.dequeue(request)
         state.shares.serve(request.rank.negative_priority, request.rank.share)
         request.muted_told = {}
@@ -150,7 +157,7 @@ def _release(state: SchedulerState, decision: ReleaseRequest) -> None:
         worker.deferred.pop(run.ref, None)
     del worker.residents[request.request_id]
     worker.ledger.release({RESIDENT: 1})
-    state.placement.vacate(worker.worker_id, request.load_seconds)
+    state.placement.vacate(worker.worker_id, request.load_seconds, request.model_instance_id)
     request.worker_id = request.model_instance_id = ""
     for model_id in state.placement.models(worker.worker_id):
         state.touched_models[model_id] = None

@@ -10,7 +10,7 @@ from enum import StrEnum
 
 from fastvideo.errors import ContractViolation
 from fastvideo.scheduling.request_scheduler import ProgramGraph
-from fastvideo.scheduling.work import LoopRef, LoopResult, WorkPlan, WorkUnit
+from fastvideo.scheduling.work import LoopRef, LoopResult, ResourceRequest, WorkPlan, WorkUnit
 
 
 class LoopPhase(StrEnum):
@@ -35,6 +35,8 @@ class LoopRun:
     steps_done: int = 0
     steps: int = 0
     result: LoopResult | None = None
+    # What its last unit declared.
+    declared: ResourceRequest | None = None
     # What stays reserved on its worker until it ends.
     kept: dict[str, float] = field(default_factory=dict)
 

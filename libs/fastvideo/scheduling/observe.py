@@ -15,6 +15,7 @@ from fastvideo.errors import (
     ResourceExhausted,
 )
 from fastvideo.requests.failures import error_detail
+from fastvideo.scheduling.affinity import text_keys
 from fastvideo.scheduling.cancellation import cancel_loop, cancel_stream
 from fastvideo.scheduling.endings import end_request
 from fastvideo.scheduling.events import (
@@ -39,12 +40,14 @@ from fastvideo.scheduling.queueing import charge_place
 from fastvideo.scheduling.reattach import detached, elected, is_news, reattached
 from fastvideo.scheduling.results import finish_loop, offer, take_executed
 from fastvideo.scheduling.state import Ending, LiveRequest, SchedulerState, Worker
+from fastvideo.scheduling.wishes import wish_of
 from fastvideo.scheduling.work import (
     CancelScopeKind,
     LoopResult,
 )
 
-DRAINING: Final = "DRAINING"
+# What a worker answers that takes no request now: it is to stop, or its weights sleep.
+NOT_NOW: Final = frozenset({"DRAINING", "WEIGHTS_ASLEEP"})
 """The reason that a worker gives when it takes no new request."""
 
 
@@ -109,6 +112,8 @@ def _submitted(state: SchedulerState, event: RequestSubmitted, now: datetime) ->
                 subject="live_requests",
             )
         request.graph = state.programs.select(spec)
+        request.cache_keys = text_keys(spec)
+        state.placement.check_possible(spec, wish_of(state, request))
     except FastVideoError as error:
         request.ending = Ending(error.reason, error_detail(error))
     state.requests[spec.request_id] = request
@@ -153,7 +158,14 @@ def _attached(state: SchedulerState, event: WorkerAttached) -> None:
         _lose(state, known, "it attached anew")
     worker = Worker(attached=event, ledger=state.admission.ledger(event))
     state.workers[event.worker_id] = worker
-    state.placement.add(event.worker_id, event.instances, places=state.policy.resident_requests_max)
+    state.placement.add(
+        event.worker_id,
+        event.instances,
+        places=state.policy.resident_requests_max,
+        role=event.role,
+        slots=event.compute_slots,
+        budget=worker.ledger.budget,
+    )
     for instance in event.instances:
         state.touched_models[instance.model_id] = None
     state.touched_workers[event.worker_id] = None
@@ -169,6 +181,7 @@ def _draining(state: SchedulerState, event: WorkerDraining) -> None:
 def _lose(state: SchedulerState, worker: Worker, reason: str) -> None:
     del state.workers[worker.worker_id]
     state.placement.remove(worker.worker_id)
+    state.affinity.forget(worker.worker_id)
     state.touched_workers.pop(worker.worker_id, None)
     for request_id in worker.residents:
         request = state.requests[request_id]
@@ -206,10 +219,10 @@ def _loop_failed(state: SchedulerState, event: LoopFailed) -> None:
     if found is None or found[0].worker_id != event.worker_id:
         return
     request = found[0]
-    if event.error.reason == DRAINING:
-        # The request was placed before the worker's word of its end came.
+    if event.error.reason in NOT_NOW:
+        # The request was placed before the worker's word of it came.
         _draining(state, WorkerDraining(worker_id=event.worker_id))
-        request.lost_reason = f"worker {event.worker_id} is draining"
+        request.lost_reason = f"worker {event.worker_id}: {event.error.reason}"
         state.touched_requests[request.request_id] = None
     else:
         end_request(state, request, Ending(event.error.reason, event.error))

@@ -1,14 +1,23 @@
 """PlacementScheduler: on which worker and model instance a request runs.
 
 A request stays where it was placed. A new one goes to the worker with the least predicted
-device-seconds among those that have its model and a place free.
+device-seconds for its compute slots, among those that
+
+- have its model with its card, on the mesh that its class of service asks for;
+- play the roles of its program's nodes, and belong to the pool of its class of service;
+- have a place free, those left out that are kept for higher classes;
+- have a budget that can hold what such requests are known to need.
+
+A worker that has cached what the request needs is taken in place of that one when its work is
+more by fewer seconds than the policy gives for it.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
-from typing import ClassVar
+from typing import ClassVar, Final
 
+from fastvideo.errors import ResourceExhausted
 from fastvideo.requests.types import RequestSpec
 from fastvideo.scheduling.work import ModelState
 
@@ -19,6 +28,31 @@ class Placement:
 
     worker_id: str
     model_instance_id: str
+    # The pool and the mesh that they are in, by role and by hash of the parallel plan.
+    role: str = ""
+    mesh: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wish:
+    """What a request asks of its place beside its model."""
+
+    # Roles that its program's nodes name; a worker with a role plays only that.
+    roles: frozenset[str] = frozenset()
+    # The pool, by role, and the mesh that its class is bound to; empty is any.
+    pool: str = ""
+    mesh: str = ""
+    # Places that it leaves free on every worker.
+    places_kept: int = 0
+    # Resource name to the most that one of its units is known to need.
+    needs: Mapping[str, float] = field(default_factory=dict)
+    # Worker to the share, up to 1, of what it needs cached there; and the seconds that all is
+    # worth.
+    warm: Mapping[str, float] = field(default_factory=dict)
+    warm_seconds: float = 0.0
+
+
+ANYWHERE: Final = Wish()
 
 
 @dataclass(slots=True)
@@ -27,8 +61,14 @@ class _Host:
 
     instances: Sequence[ModelState]
     places: int
+    role: str = ""
+    slots: int = 1
+    # What it has of each limited resource.
+    budget: Mapping[str, float] = field(default_factory=dict)
     residents: int = 0
     load_seconds: float = 0.0
+    # Requests of each instance.
+    by_instance: dict[str, int] = field(default_factory=dict)
     draining: bool = False
     # Its stream is broken: it may come back.
     held: bool = False
@@ -38,6 +78,11 @@ class _Host:
     @property
     def is_open(self) -> bool:
         return not self.draining and not self.held and self.residents < self.places
+
+    @property
+    def waits_seconds(self) -> float:
+        """Predicted seconds until all that it has is done."""
+        return self.load_seconds / self.slots
 
 
 class PlacementScheduler:
@@ -52,9 +97,20 @@ class PlacementScheduler:
         # Model to (load, residents, worker, version); entries of older versions are skipped.
         self._open: dict[str, list[tuple[float, int, str, int]]] = {}
 
-    def add(self, worker_id: str, instances: Sequence[ModelState], places: int) -> None:
-        """A worker came."""
-        self._hosts[worker_id] = _Host(instances, places)
+    def add(
+        self,
+        worker_id: str,
+        instances: Sequence[ModelState],
+        places: int,
+        *,
+        role: str = "",
+        slots: int = 1,
+        budget: Mapping[str, float] | None = None,
+    ) -> None:
+        """A worker came, with its role, its compute slots and its budget by resource."""
+        self._hosts[worker_id] = _Host(
+            instances, places, role=role, slots=max(1, slots), budget=budget or {}
+        )
         self._push(worker_id)
 
     def remove(self, worker_id: str) -> None:
@@ -73,24 +129,68 @@ class PlacementScheduler:
             host.held = held
             self._push(worker_id)
 
-    def occupy(self, worker_id: str, seconds: float) -> None:
+    def occupy(self, worker_id: str, seconds: float, model_instance_id: str = "") -> None:
         """A request of that predicted cost was placed there."""
         host = self._hosts[worker_id]
         host.residents += 1
         host.load_seconds += seconds
+        host.by_instance[model_instance_id] = host.by_instance.get(model_instance_id, 0) + 1
         self._push(worker_id)
 
-    def vacate(self, worker_id: str, seconds: float) -> None:
+    def vacate(self, worker_id: str, seconds: float, model_instance_id: str = "") -> None:
         """A request left."""
         host = self._hosts.get(worker_id)
         if host is not None:
             host.residents -= 1
             # No sum of floats comes back to zero by itself.
             host.load_seconds = host.load_seconds - seconds if host.residents else 0.0
+            left = host.by_instance.get(model_instance_id, 0) - 1
+            if left > 0:
+                host.by_instance[model_instance_id] = left
+            else:
+                host.by_instance.pop(model_instance_id, None)
             self._push(worker_id)
 
-    def place(self, spec: RequestSpec) -> Placement | str:
+    def place(self, spec: RequestSpec, wish: Wish = ANYWHERE) -> Placement | str:
         """Where the request goes now, or why it must wait."""
+        found = self._least(spec, wish)
+        if found is None:
+            return self._why_not(spec, wish)
+        return self._warmer(spec, wish, found) or found
+
+    def check_possible(self, spec: RequestSpec, wish: Wish) -> None:
+        """Raise ResourceExhausted, naming the resource, when no worker there can ever hold it.
+
+        Workers that drain do not count, and nothing is said while none has the model.
+        """
+        lacks = [
+            _lack(host, wish)
+            for host in self._hosts.values()
+            if not host.draining and _suits(host, wish) and _instance(host, spec, wish)
+        ]
+        if lacks and all(lacks):
+            resource, needed, limit = max(
+                (lack for lack in lacks if lack is not None), key=lambda lack: lack[2]
+            )
+            raise ResourceExhausted(
+                f"the request needs {needed:g} {resource}; no worker has more than {limit:g}",
+                subject=resource,
+                attributes={"needed": f"{needed:g}", "limit": f"{limit:g}"},
+            )
+
+    def could_fit(self, spec: RequestSpec, wish: Wish, *, but: str) -> bool:
+        """Whether a worker other than `but` could hold it, were it free."""
+        return any(
+            worker_id != but
+            and not host.draining
+            and _suits(host, wish)
+            and _instance(host, spec, wish) is not None
+            and _lack(host, wish) is None
+            for worker_id, host in self._hosts.items()
+        )
+
+    def _least(self, spec: RequestSpec, wish: Wish) -> Placement | None:
+        """The place with the least work."""
         heap = self._open.get(spec.model_id, [])
         passed: list[tuple[float, int, str, int]] = []
         found: Placement | None = None
@@ -100,14 +200,28 @@ class PlacementScheduler:
             if host is None or entry[3] != host.version or not host.is_open:
                 heappop(heap)
                 continue
-            instance = _instance(host.instances, spec)
-            if instance is not None:
-                found = Placement(entry[2], instance.model_instance_id)
-            else:
+            found = _placement(entry[2], host, spec, wish)
+            if found is None:
                 passed.append(heappop(heap))
         for entry in passed:
             heappush(heap, entry)
-        return found if found is not None else self._why_not(spec)
+        return found
+
+    def _warmer(self, spec: RequestSpec, wish: Wish, least: Placement) -> Placement | None:
+        """A place that is worth more than the one with the least work, if there is one."""
+        found, gained = None, 0.0
+        start = self._hosts[least.worker_id].waits_seconds
+        own = wish.warm.get(least.worker_id, 0.0)
+        for worker_id, share in sorted(wish.warm.items()):
+            host = self._hosts.get(worker_id)
+            if host is None or not host.is_open:
+                continue
+            gain = (share - own) * wish.warm_seconds - (host.waits_seconds - start)
+            if gain > gained:
+                placement = _placement(worker_id, host, spec, wish)
+                if placement is not None:
+                    found, gained = placement, gain
+        return found
 
     def models(self, worker_id: str) -> tuple[str, ...]:
         """The models that a worker has and takes requests for; none when it is full."""
@@ -121,7 +235,7 @@ class PlacementScheduler:
         self._open = {}
         for worker_id, host in self._hosts.items():
             for model_id in self.models(worker_id):
-                entry = (host.load_seconds, host.residents, worker_id, host.version)
+                entry = (host.waits_seconds, host.residents, worker_id, host.version)
                 self._open.setdefault(model_id, []).append(entry)
         for heap in self._open.values():
             heapify(heap)
@@ -132,7 +246,7 @@ class PlacementScheduler:
         host.version = self._versions
         for model_id in self.models(worker_id):
             heap = self._open.setdefault(model_id, [])
-            heappush(heap, (host.load_seconds, host.residents, worker_id, host.version))
+            heappush(heap, (host.waits_seconds, host.residents, worker_id, host.version))
             self._compact(model_id)
 
     def _compact(self, model_id: str) -> None:
@@ -147,28 +261,72 @@ class PlacementScheduler:
             # A sorted list is a heap.
             self._open[model_id] = sorted(living)
 
-    def _why_not(self, spec: RequestSpec) -> str:
-        having = [
-            host for host in self._hosts.values() if _instance(host.instances, spec) is not None
-        ]
-        if not having:
-            if any(i.model_id == spec.model_id for h in self._hosts.values() for i in h.instances):
-                return f"no attached worker has model {spec.model_id} with the request's card"
-            return f"no attached worker has model {spec.model_id}"
-        if all(host.draining for host in having):
-            return f"all workers with model {spec.model_id} are draining"
-        if all(host.draining or host.held for host in having):
-            return f"the workers with model {spec.model_id} are being reached again"
-        places = sum(host.places for host in having if not host.draining)
-        return f"all {places} places on workers with model {spec.model_id} are taken"
-
-
-def _instance(instances: Sequence[ModelState], spec: RequestSpec) -> ModelState | None:
-    for instance in instances:
-        if instance.model_id == spec.model_id and (
-            not spec.card_digest
-            or not instance.card_digest
-            or spec.card_digest == instance.card_digest
+    def _why_not(self, spec: RequestSpec, wish: Wish) -> str:
+        model = f"model {spec.model_id}"
+        if not any(
+            i.model_id == spec.model_id for host in self._hosts.values() for i in host.instances
         ):
-            return instance
+            return f"no attached worker has {model}"
+        having = [host for host in self._hosts.values() if _instance(host, spec, wish) is not None]
+        if not having:
+            if wish.mesh:
+                return f"no attached worker has {model} on mesh {wish.mesh}"
+            return f"no attached worker has {model} with the request's card"
+        having = [host for host in having if _suits(host, wish)]
+        if not having:
+            wanted = ", ".join(sorted({*wish.roles, wish.pool} - {""}))
+            return f"no attached worker with {model} plays {wanted}"
+        having = [host for host in having if _lack(host, wish) is None]
+        if not having:
+            return f"no attached worker with {model} is large enough"
+        if all(host.draining for host in having):
+            return f"all workers with {model} are draining"
+        if all(host.draining or host.held for host in having):
+            return f"the workers with {model} are being reached again"
+        places = sum(max(0, h.places - wish.places_kept) for h in having if not h.draining)
+        return f"all {places} places on workers with {model} are taken"
+
+
+def _placement(worker_id: str, host: _Host, spec: RequestSpec, wish: Wish) -> Placement | None:
+    """The place on an open host, if the request may have it."""
+    if host.residents >= host.places - wish.places_kept or not _suits(host, wish):
+        return None
+    if wish.needs and _lack(host, wish) is not None:
+        return None
+    instance = _instance(host, spec, wish)
+    if instance is None:
+        return None
+    return Placement(worker_id, instance.model_instance_id, host.role, instance.parallel_plan_hash)
+
+
+def _suits(host: _Host, wish: Wish) -> bool:
+    """Whether the host plays what is asked for."""
+    if wish.pool and host.role != wish.pool:
+        return False
+    return not host.role or all(role in ("", host.role) for role in wish.roles)
+
+
+def _lack(host: _Host, wish: Wish) -> tuple[str, float, float] | None:
+    """The first resource of which the host has too little for ever: its name, needed, limit."""
+    for resource, needed in wish.needs.items():
+        limit = host.budget.get(resource)
+        if limit is not None and needed > limit:
+            return resource, needed, limit
     return None
+
+
+def _instance(host: _Host, spec: RequestSpec, wish: Wish) -> ModelState | None:
+    """The host's instance for the request with the fewest requests on it."""
+    found: ModelState | None = None
+    for instance in host.instances:
+        if instance.model_id != spec.model_id or wish.mesh not in ("", instance.parallel_plan_hash):
+            continue
+        if spec.card_digest and instance.card_digest not in ("", spec.card_digest):
+            continue
+        if found is None or _residents(host, instance) < _residents(host, found):
+            found = instance
+    return found
+
+
+def _residents(host: _Host, instance: ModelState) -> int:
+    return host.by_instance.get(instance.model_instance_id, 0)

@@ -38,6 +38,10 @@ class SloClass:
     target_seconds: float = 0.0
     # Places of every worker that requests of lower classes leave free.
     reserved_places: int = 0
+    # The pool of workers, by their role, and the mesh, by the hash of its parallel plan, that
+    # the class is bound to; empty is any.
+    pool: str = ""
+    mesh: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -41,6 +41,8 @@ class ProgramGraph:
     inputs: Mapping[str, Mapping[str, str]]
     # Node to its share of the progress; the shares sum to 1.
     weights: Mapping[str, float]
+    # The roles that its nodes name.
+    roles: frozenset[str] = frozenset()
 
     def startable(self, begun: Collection[str], ended: Collection[str]) -> tuple[str, ...]:
         """The nodes, in the program's order, that have not begun and wait for nothing."""
@@ -99,6 +101,7 @@ def program_graph(program: ProgramSpec) -> ProgramGraph:
         upstream={node_id: tuple(needs) for node_id, needs in upstream.items()},
         inputs=inputs,
         weights=weights,
+        roles=frozenset(node.role for node in program.nodes if node.role),
     )
 
 

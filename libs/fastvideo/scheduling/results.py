@@ -8,7 +8,7 @@ dispatched; the last one says what comes next.
 from collections.abc import Sequence
 from datetime import datetime
 
-from fastvideo.errors import ContractViolation, FastVideoError
+from fastvideo.errors import ContractViolation, FastVideoError, ResourceExhausted
 from fastvideo.requests.failures import error_detail
 from fastvideo.scheduling.endings import end_request, is_held
 from fastvideo.scheduling.events import BatchExecuted
@@ -16,6 +16,7 @@ from fastvideo.scheduling.loop_scheduler import LoopPhase, LoopRun
 from fastvideo.scheduling.queueing import give_back_kept, queue_unit
 from fastvideo.scheduling.reattach import GONE, adopt, throw_back
 from fastvideo.scheduling.state import Ending, Flight, LiveRequest, SchedulerState, Worker
+from fastvideo.scheduling.wishes import check_role, learn_need, wish_of
 from fastvideo.scheduling.work import LoopResult, StepResult, WorkPlan, WorkUnit
 
 
@@ -44,8 +45,15 @@ def offer(
     try:
         units = state.loop_rules.offered(run, plan)
         for unit in units:
-            state.admission.check_possible(unit, worker.ledger)
+            check_role(unit, worker)
+            if learn_need(state, request, run, unit):
+                state.admission.check_possible(unit, worker.ledger)
     except FastVideoError as error:
+        if isinstance(error, ResourceExhausted) and state.placement.could_fit(
+            request.spec, wish_of(state, request), but=request.worker_id
+        ):
+            throw_back(state, request, f"worker {request.worker_id} is too small: {error.message}")
+            return
         end_request(state, request, Ending(error.reason, error_detail(error)))
         return
     for unit in units:
@@ -160,6 +168,9 @@ def _settle(
             end_request(state, request, Ending(result.error.reason, result.error))
             return
         _advance(request, run, unit, result)
+        if result.cache_lookups and request.cache_keys:
+            keys_max = state.policy.affinity_keys_max
+            state.affinity.learn(request.worker_id, request.cache_keys, keys_max)
     last = chain[-1]
     if last.loop_result is not None:
         finish_loop(state, request, run, last.loop_result)

@@ -12,6 +12,7 @@ from typing import ClassVar, NamedTuple
 
 from fastvideo.requests.types import ErrorDetail, RequestMetrics, RequestSpec
 from fastvideo.scheduling.admission import AdmissionController, Ledger
+from fastvideo.scheduling.affinity import Affinity
 from fastvideo.scheduling.cost import CostEstimator
 from fastvideo.scheduling.events import WorkerAttached
 from fastvideo.scheduling.fairness import Bill, FairShares
@@ -50,6 +51,8 @@ class LiveRequest:
     model_instance_id: str = ""
     # Predicted device-seconds, as placement counts them.
     load_seconds: float = 0.0
+    # What may be cached for it (`affinity`), its session left out.
+    cache_keys: tuple[str, ...] = ()
     # What its tenant was charged for its place.
     bill: Bill | None = None
     loops: dict[str, LoopRun] = field(default_factory=dict)
@@ -190,6 +193,9 @@ class SchedulerState:
     waiting: dict[str, dict[str, list[Waiting]]] = field(default_factory=dict)
     # (deadline, request id), in order.
     deadlines: list[tuple[float, str]] = field(default_factory=list)
+    # What workers have cached; and what units of a program at a size need of each resource.
+    affinity: Affinity = field(default_factory=Affinity)
+    needs: dict[str, dict[str, float]] = field(default_factory=dict)
     # Tenants' shares of the device-seconds of placed requests.
     shares: FairShares = field(default_factory=FairShares)
     arrivals: int = 0
