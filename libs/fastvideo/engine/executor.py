@@ -3,41 +3,50 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import torch
-
 from fastvideo.cache.features import TextFeatureCache
 from fastvideo.clock import Clock
 from fastvideo.engine.batches import check_batch, check_command
 from fastvideo.engine.claims import Granted
 from fastvideo.engine.failures import failure_detail
-from fastvideo.engine.footprint import storages
 from fastvideo.engine.live import LiveLoop, LoopTable
 from fastvideo.engine.peaks import PeakBook
+from fastvideo.engine.preparing import Preparer
 from fastvideo.engine.request_memory import RequestMemory
-from fastvideo.engine.reservations import Reservations, role_of
+from fastvideo.engine.reservations import Reservations
 from fastvideo.engine.residents import Residents
+from fastvideo.engine.sink import BlobShelf
+from fastvideo.engine.snapshotting import Snapshots
 from fastvideo.engine.stepping import Stepper, log_failure
 from fastvideo.engine.values import Scope, ValueStore
 from fastvideo.engine.window import Windows
 from fastvideo.errors import (
-    Cancelled,
     ContractViolation,
     FailedPrecondition,
-    FastVideoError,
     InvalidField,
     Unavailable,
 )
-from fastvideo.loops.contract import PlanContext, SharedTier
-from fastvideo.loops.plans import check_plan
+from fastvideo.loops.contract import SharedTier
+from fastvideo.loops.snapshot_format import Saved
 from fastvideo.memory.pools import MemoryPools
-from fastvideo.scheduling.commands import ExecuteBatch, PrepareLoop, ReleaseLoops
-from fastvideo.scheduling.events import BatchExecuted, LoopFailed, LoopPrepared, ResidentLoop
+from fastvideo.scheduling.commands import (
+    ExecuteBatch,
+    PrepareLoop,
+    ReleaseLoops,
+    SnapshotLoops,
+)
+from fastvideo.scheduling.events import (
+    BatchExecuted,
+    LoopFailed,
+    LoopPrepared,
+    RequestSnapshotted,
+    ResidentLoop,
+)
 from fastvideo.scheduling.work import (
     CancelScope,
     CancelScopeKind,
     LoopRef,
+    LoopSnapshot,
     StepResult,
-    WorkPlan,
 )
 
 
@@ -50,6 +59,8 @@ class ExecutorLimits:
     # A longer window is cut; the scheduler grants the rest anew.
     steps_per_batch: int = 64
     values_per_request: int = 64
+    # How long a snapshot that frees an attempt waits for the steps that run.
+    boundary_s: float = 120.0
 
 
 class Executor:
@@ -69,6 +80,7 @@ class Executor:
         clock: Clock,
         limits: ExecutorLimits | None = None,
         tier: SharedTier | None = None,
+        shelf: BlobShelf | None = None,
     ) -> None:
         self.worker_id = worker_id
         self._pools = pools
@@ -93,6 +105,29 @@ class Executor:
             tier=tier,
         )
         self._windows = Windows(self._stepper, self._loops, self._limits.steps_per_batch)
+        self._snapshots: Snapshots | None = None
+        if shelf is not None:
+            self._snapshots = Snapshots(
+                worker_id=worker_id,
+                loops=self._loops,
+                values=self.values,
+                residents=residents,
+                pools=pools,
+                shelf=shelf,
+                clock=clock,
+                boundary_s_max=self._limits.boundary_s,
+            )
+        self._preparer = Preparer(
+            pools=pools,
+            residents=residents,
+            values=self.values,
+            loops=self._loops,
+            memory=self._memory,
+            reservations=self._reservations,
+            peaks=self._peaks,
+            snapshots=self._snapshots,
+            forget=self._forget,
+        )
 
     @property
     def loops(self) -> int:
@@ -124,12 +159,16 @@ class Executor:
         self._loops.check_open((command.loop.request_id, command.loop.attempt))
         return self._memory.take(command)
 
-    def prepare(self, command: PrepareLoop) -> LoopPrepared | LoopFailed:
-        """Make a loop's state and plan its first unit."""
+    def prepare(
+        self, command: PrepareLoop, saved: Saved | None = None
+    ) -> LoopPrepared | LoopFailed:
+        """Make a loop's state and plan its first unit.
+
+        `saved` is what `fetch` gave, for a command that restores.
+        """
         started = self._clock.monotonic_s()
         try:
-            with torch.no_grad():
-                plan = self._prepare(command)
+            plan = self._preparer.prepare(command, saved)
         except Exception as error:  # noqa: BLE001 - whatever a model raises is this loop's alone
             log_failure(error, command.loop)
             if not self.holds(command.loop.request_id, command.loop.attempt):
@@ -174,6 +213,33 @@ class Executor:
         """End a batch's window at its next boundary; its loops live on."""
         self._windows.yield_batch(batch_id)
 
+    def scopes_of(self, unit_ids: Sequence[str]) -> set[Scope]:
+        """The attempts that planned units are of."""
+        return self._loops.scopes_of(unit_ids)
+
+    def fetch(self, restore: LoopSnapshot) -> Saved:
+        """What a snapshot holds; blocks, beside compute.
+
+        Raises SnapshotGone and SnapshotMismatch, Unavailable and OutOfMemory.
+        """
+        return self._saving.fetch(restore)
+
+    def pause(self, scope: Scope) -> None:
+        """End windows with an attempt's loops at their next boundary."""
+        self._loops.pause(scope)
+
+    def snapshot(self, command: SnapshotLoops) -> RequestSnapshotted:
+        """Save what an attempt has here; blocks, beside compute, which goes on.
+
+        With `release` it waits for the steps that run, and frees what it saved. What goes wrong
+        is told in the answer.
+        """
+        scope = (command.request_id, command.attempt)
+        event = self._saving.take(command)
+        if event.released:
+            self._forget(scope)
+        return event
+
     def refused(self, command: ExecuteBatch, error: Exception) -> BatchExecuted:
         """The answer to a batch that could not be run at all: its error at every unit."""
         detail = failure_detail(error)
@@ -191,8 +257,10 @@ class Executor:
     def release(self, command: ReleaseLoops) -> tuple[LoopRef, ...]:
         """Free every loop and value of a request's attempt; running ones at their boundary."""
         scope = (command.request_id, command.attempt)
-        self._loops.close(scope)
-        gone = self._loops.release(lambda loop: (loop.ref.request_id, loop.ref.attempt) == scope)
+        if command.node_ids:
+            return self._release_nodes(scope, command)
+        self._loops.close(scope, again=command.forget)
+        gone = self._loops.release(lambda loop: loop.scope == scope)
         self._forget(scope)
         return gone
 
@@ -257,62 +325,40 @@ class Executor:
         """Whether these loops were all freed within the time."""
         return self._loops.wait_gone(refs, timeout_s)
 
-    def _prepare(self, command: PrepareLoop) -> WorkPlan:
-        scope = (command.loop.request_id, command.loop.attempt)
-        try:
-            self._loops.check_room(command.loop)
-        except Cancelled:
-            # Released meanwhile: what was fetched for it since is nobody's.
-            self._forget(scope)
-            raise
-        self._memory.take_now(command)
-        kernel, instance = self._residents.kernel(command.model_instance_id, command.loop_id)
-        inputs = self.values.bind(scope, command.inputs)
-        state = kernel.init_state(command.loop, command.request, inputs, instance)
-        context = PlanContext(
-            model_instance_id=command.model_instance_id,
-            program_id=command.request.program_id,
-            session_id=command.request.session_id,
-        )
-        plan = kernel.plan_step(state, context)
-        if plan is None:
-            raise ContractViolation(
-                "a fresh loop plans nothing", subject=f"{scope[0]}/{command.loop.node_id}"
-            )
-        plan = self._peaks.declare(plan)
-        check_plan(plan, state, kernel.spec)
-        loop = LiveLoop(
-            ref=command.loop,
-            loop_id=command.loop_id,
-            model_instance_id=command.model_instance_id,
-            session_id=command.request.session_id,
-            state=state,
-            plan_context=context,
-            given=storages(inputs),
-            role=role_of(plan.units[0]),
-        )
-        self._reservations.count_state(loop, state)
-        try:
-            self._loops.add(loop, plan)
-        except FastVideoError:
-            self._pools.release(loop.owner)
-            raise
-        return plan
-
     def forget_model(self, model_instance_id: str) -> None:
         """Drop what was measured of a model that is gone."""
         self._peaks.forget(model_instance_id)
         self._memory.forget(model_instance_id)
 
+    def _release_nodes(self, scope: Scope, command: ReleaseLoops) -> tuple[LoopRef, ...]:
+        """Free some loops of an attempt and what they left; the others go on."""
+        for node_id in command.node_ids:
+            ref = LoopRef(request_id=scope[0], node_id=node_id, attempt=scope[1])
+            self._loops.close(ref, again=command.forget)
+            self._loops.drop_ended(scope, node_id)
+            self.values.release_node(scope, node_id)
+        return self._loops.release(
+            lambda loop: loop.scope == scope and loop.ref.node_id in command.node_ids
+        )
+
+    @property
+    def _saving(self) -> Snapshots:
+        if self._snapshots is None:
+            raise FailedPrecondition(
+                "this worker was given no store of snapshots", reason="SNAPSHOT_UNSUPPORTED"
+            )
+        return self._snapshots
+
     def _forget(self, scope: Scope) -> None:
         """Let go of an attempt's values and of its claim."""
         left = len(self.values.all(scope))
         self.values.release(scope)
+        self._loops.drop_ended(scope)
         self._memory.release(scope, left)
 
     def _on_freed(self, loop: LiveLoop) -> None:
         self._pools.release(loop.owner)
         if loop.released:
             # It may have ended while its request was released: then nobody wants its values.
-            scope = (loop.ref.request_id, loop.ref.attempt)
-            self.values.release_node(scope, loop.ref.node_id)
+            self.values.release_node(loop.scope, loop.ref.node_id)
+            self._loops.drop_ended(loop.scope, loop.ref.node_id)

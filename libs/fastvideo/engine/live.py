@@ -7,10 +7,12 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from fastvideo.engine.footprint import Storages
+from fastvideo.engine.values import Scope
 from fastvideo.errors import (
     AlreadyExists,
     Cancelled,
     ContractViolation,
+    DeadlineExceeded,
     FailedPrecondition,
     FastVideoError,
     NotFound,
@@ -18,7 +20,7 @@ from fastvideo.errors import (
 )
 from fastvideo.loops.contract import PlanContext, StateBase
 from fastvideo.scheduling.events import ResidentLoop
-from fastvideo.scheduling.work import LoopRef, WorkPlan, WorkUnit
+from fastvideo.scheduling.work import LoopRef, LoopResult, LoopSnapshot, WorkPlan, WorkUnit
 
 # Units of freed loops are remembered so that a late dispatch learns why they are gone.
 _FREED_UNITS_MAX: Final = 4096
@@ -43,11 +45,44 @@ class LiveLoop:
     units: dict[str, WorkUnit] = field(default_factory=dict)
     busy: bool = False
     released: bool = False
+    # Windows with it end at the next boundary.
+    pausing: bool = False
+    # Set with its last state, before it is freed.
+    ended: bool = False
+    # The newest snapshot of it.
+    saved: LoopSnapshot | None = None
+
+    @property
+    def scope(self) -> Scope:
+        """The attempt that it is of."""
+        return (self.ref.request_id, self.ref.attempt)
 
     @property
     def owner(self) -> str:
         """Its name in the memory pools."""
         return f"loop:{self.ref.request_id}/{self.ref.node_id}/{self.ref.attempt}"
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class EndedLoop:
+    """A loop that is gone; what it left is kept under its node's name."""
+
+    loop_id: str
+    model_instance_id: str
+    state_version: int
+    steps: int
+    result: LoopResult
+    # The snapshot of what it left.
+    saved: LoopSnapshot | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Boundary:
+    """What an attempt has at one moment: each loop at its last boundary, or ended."""
+
+    # With the states that they had: they may run on.
+    loops: tuple[tuple[LiveLoop, StateBase], ...]
+    ended: tuple[EndedLoop, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +105,8 @@ class LoopTable:
         self._loops: dict[LoopRef, LiveLoop] = {}
         self._by_unit: dict[str, LiveLoop] = {}
         self._freed_units: OrderedDict[str, LoopRef] = OrderedDict()
-        self._closed: OrderedDict[tuple[str, int], None] = OrderedDict()
+        self._closed: OrderedDict[Scope | LoopRef, None] = OrderedDict()
+        self._ended: dict[Scope, dict[str, EndedLoop]] = {}
         self._changed = threading.Condition(threading.RLock())
 
     def __len__(self) -> int:
@@ -85,11 +121,12 @@ class LoopTable:
         with self._changed:
             return any((ref.request_id, ref.attempt) == scope for ref in self._loops)
 
-    def check_open(self, scope: tuple[str, int]) -> None:
-        """Raise Cancelled when a request's attempt was released."""
+    def check_open(self, wanted: Scope | LoopRef) -> None:
+        """Raise Cancelled when a request's attempt, or one loop of it, was released."""
         with self._changed:
-            if scope in self._closed:
-                raise Cancelled(f"{scope[0]} was released", reason="LOOP_RELEASED")
+            if wanted in self._closed:
+                name = wanted.request_id if isinstance(wanted, LoopRef) else wanted[0]
+                raise Cancelled(f"{name} was released", reason="LOOP_RELEASED")
 
     def check_room(self, ref: LoopRef) -> None:
         """Raise ResourceExhausted when no loop fits, AlreadyExists when this one lives.
@@ -98,6 +135,7 @@ class LoopTable:
         """
         with self._changed:
             self.check_open((ref.request_id, ref.attempt))
+            self.check_open(ref)
             if ref in self._loops:
                 raise AlreadyExists(
                     f"{ref.request_id}/{ref.node_id} is prepared already", subject=ref.node_id
@@ -116,10 +154,74 @@ class LoopTable:
             self._set_units(loop, plan.units)
             self._loops[loop.ref] = loop
 
-    def replan(self, loop: LiveLoop, units: Iterable[WorkUnit]) -> None:
-        """Put the units of a new state version in place of the old ones."""
+    def move(self, loop: LiveLoop, state: StateBase, units: Iterable[WorkUnit]) -> None:
+        """Give a loop its next state and the units that it plans, both at once."""
         with self._changed:
             self._set_units(loop, tuple(units))
+            loop.state = state
+
+    def end(self, loop: LiveLoop, state: StateBase, steps: int, result: LoopResult) -> None:
+        """Give a loop its last state; what it left is on the worker already."""
+        with self._changed:
+            loop.state, loop.ended = state, True
+            ended = EndedLoop(
+                loop_id=loop.loop_id,
+                model_instance_id=loop.model_instance_id,
+                state_version=state.version,
+                steps=steps,
+                result=result,
+            )
+            self._ended.setdefault(loop.scope, {})[loop.ref.node_id] = ended
+
+    def add_ended(self, ref: LoopRef, ended: EndedLoop) -> None:
+        """Take in a loop that has ended elsewhere. Raises as `check_room` does."""
+        with self._changed:
+            self.check_room(ref)
+            self._ended.setdefault((ref.request_id, ref.attempt), {})[ref.node_id] = ended
+
+    def drop_ended(self, scope: Scope, node_id: str | None = None) -> None:
+        """Forget the loops of an attempt that have ended, or one of them."""
+        with self._changed:
+            if node_id is None:
+                self._ended.pop(scope, None)
+            else:
+                self._ended.get(scope, {}).pop(node_id, None)
+
+    def boundary(self, scope: Scope) -> Boundary:
+        """What an attempt has now, as of the last boundary of each of its loops."""
+        with self._changed:
+            loops = [loop for loop in self._of(scope) if not (loop.ended or loop.released)]
+            return Boundary(
+                loops=tuple((loop, loop.state) for loop in loops),
+                ended=tuple(self._ended.get(scope, {}).values()),
+            )
+
+    def pause(self, scope: Scope) -> None:
+        """End windows with an attempt's loops at their next boundary."""
+        with self._changed:
+            for loop in self._of(scope):
+                loop.pausing = True
+
+    def hold(self, scope: Scope, timeout_s: float) -> tuple[LiveLoop, ...]:
+        """Wait until no loop of an attempt runs and let none run until `finish`.
+
+        Raises DeadlineExceeded when one does not reach its boundary within the time.
+        """
+        with self._changed:
+            self.pause(scope)
+            at_rest = self._changed.wait_for(
+                lambda: not any(loop.busy for loop in self._of(scope)), timeout_s
+            )
+            held = self._of(scope)
+            for loop in held:
+                loop.pausing = False
+            if not at_rest:
+                raise DeadlineExceeded(
+                    f"a step of {scope[0]} did not end within {timeout_s:g} s", subject=scope[0]
+                )
+            for loop in held:
+                loop.busy = True
+            return held
 
     def claim(self, unit_ids: Sequence[str]) -> list[Claim]:
         """Mark the loops of these units as running; a unit that cannot run says why."""
@@ -141,10 +243,13 @@ class LoopTable:
                     self._free(loop)
             self._changed.notify_all()
 
-    def close(self, scope: tuple[str, int]) -> None:
-        """Take no more loops of this request's attempt."""
+    def close(self, released: Scope | LoopRef, *, again: bool = False) -> None:
+        """Take no more loops of this request's attempt, or not this one, unless they come again."""
         with self._changed:
-            self._closed[scope] = None
+            if again:
+                self._closed.pop(released, None)
+                return
+            self._closed[released] = None
             while len(self._closed) > _CLOSED_SCOPES_MAX:
                 self._closed.popitem(last=False)
 
@@ -152,6 +257,13 @@ class LoopTable:
         """Begin anew: attempts that were released may come again."""
         with self._changed:
             self._closed.clear()
+
+    def scopes_of(self, unit_ids: Iterable[str]) -> set[Scope]:
+        """The attempts that planned units are of."""
+        with self._changed:
+            return {
+                self._by_unit[unit_id].scope for unit_id in unit_ids if unit_id in self._by_unit
+            }
 
     def release(self, wanted: Callable[[LiveLoop], bool]) -> tuple[LoopRef, ...]:
         """Free the loops that are wanted gone; one that runs goes at its boundary."""
@@ -189,6 +301,9 @@ class LoopTable:
         wanted = set(refs)
         with self._changed:
             return self._changed.wait_for(lambda: wanted.isdisjoint(self._loops), timeout_s)
+
+    def _of(self, scope: Scope) -> tuple[LiveLoop, ...]:
+        return tuple(loop for loop in self._loops.values() if loop.scope == scope)
 
     def _claim_one(self, unit_id: str) -> Claim:
         loop = self._by_unit.get(unit_id)

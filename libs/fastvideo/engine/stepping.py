@@ -17,9 +17,16 @@ from fastvideo.engine.reservations import Reservations
 from fastvideo.engine.residents import Residents
 from fastvideo.engine.values import ValueStore
 from fastvideo.errors import Cancelled, ContractViolation, FastVideoError
-from fastvideo.loops.contract import LoopOutput, SharedTier, StepContext
+from fastvideo.loops.contract import LoopOutput, SharedTier, StateBase, StepContext
 from fastvideo.loops.plans import check_plan
-from fastvideo.scheduling.work import LoopRef, LoopResult, StepRange, StepResult, WorkPlan
+from fastvideo.scheduling.work import (
+    LoopRef,
+    LoopResult,
+    StepRange,
+    StepResult,
+    WorkPlan,
+    WorkUnit,
+)
 from fastvideo.telemetry.logging import get_logger
 
 _LOG: Final = get_logger(__name__)
@@ -185,16 +192,17 @@ class Stepper:
                 subject=unit.unit_id,
             )
         self._reservations.count_state(loop, state, context, unit.unit_id)
-        loop.state = state
         plan, result = None, None
         if last:
             plan = kernel.plan_step(state, loop.plan_context)
-            if plan is not None:
-                plan = self._peaks.declare(plan)
-                check_plan(plan, state, kernel.spec)
-                self._loops.replan(loop, plan.units)
-            else:
-                result = self._end(loop, kernel.finalize(state, instance))
+        if plan is not None:
+            plan = self._peaks.declare(plan)
+            check_plan(plan, state, kernel.spec)
+            self._loops.move(loop, state, plan.units)
+        elif last:
+            result = self._end(loop, state, unit, kernel.finalize(state, instance))
+        else:
+            loop.state = state
         step_result = StepResult(
             unit_id=unit.unit_id,
             loop=loop.ref,
@@ -206,11 +214,13 @@ class Stepper:
         )
         return SteppedUnit(claim=claim, result=step_result, plan=plan)
 
-    def _end(self, loop: LiveLoop, output: LoopOutput) -> LoopResult:
+    def _end(
+        self, loop: LiveLoop, state: StateBase, unit: WorkUnit, output: LoopOutput
+    ) -> LoopResult:
         scope = (loop.ref.request_id, loop.ref.attempt)
         for name, value in output.values.items():
             self._values.put(scope, f"{loop.ref.node_id}.{name}", value, role=loop.role)
-        return LoopResult(
+        result = LoopResult(
             loop=loop.ref,
             value_names=tuple(output.values),
             artifact_ids=output.artifact_ids,
@@ -218,6 +228,8 @@ class Stepper:
             scores=output.scores,
             value_bytes={name: resident_bytes(value) for name, value in output.values.items()},
         )
+        self._loops.end(loop, state, unit.step_range.total, result)
+        return result
 
 
 def log_failure(error: Exception, ref: LoopRef, unit_id: str = "") -> None:

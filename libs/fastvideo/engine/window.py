@@ -64,7 +64,7 @@ class Windows:
                 forwards += step.forwards
                 peak_bytes = max(peak_bytes, step.peak_bytes)
                 going = _going_on(step, first) if left and first is not None else ()
-                if going and self._told_to_yield(command.batch_id):
+                if going and self._must_yield(command.batch_id, going):
                     going, yielded = (), True
                 results += _results(step, going)
                 self._leave(step, going)
@@ -78,7 +78,9 @@ class Windows:
             results=tuple(results), forwards=forwards, yielded=yielded, peak_bytes=peak_bytes
         )
 
-    def _told_to_yield(self, batch_id: str) -> bool:
+    def _must_yield(self, batch_id: str, going: Sequence[Claim]) -> bool:
+        if any(loop.pausing for loop in _loops_of(going)):
+            return True
         with self._lock:
             return batch_id in self._yields
 

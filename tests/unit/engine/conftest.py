@@ -14,7 +14,7 @@ from fastvideo.engine.artifact_writer import ArtifactWriter
 from fastvideo.engine.executor import Executor, ExecutorLimits
 from fastvideo.engine.instance import ModelInstance
 from fastvideo.engine.residents import Residents
-from fastvideo.engine.sink import LocalArtifacts
+from fastvideo.engine.sink import BlobShelf, LocalArtifacts, LocalBlobs
 from fastvideo.loops.contract import (
     LoopOutput,
     PlanContext,
@@ -188,6 +188,8 @@ class World:
     kernel: SpinKernel = field(default_factory=SpinKernel)
     limits: ExecutorLimits = field(default_factory=ExecutorLimits)
     budget_bytes: int = 1_000_000
+    # Two worlds with one shelf are two workers that can reach one store.
+    shelf: BlobShelf = field(default_factory=lambda: LocalBlobs(1_000_000))
 
     def __post_init__(self) -> None:
         self.clock = ManualClock(datetime(2026, 1, 1, tzinfo=UTC))
@@ -203,6 +205,7 @@ class World:
             features=TextFeatureCache(1_000),
             clock=self.clock,
             limits=self.limits,
+            shelf=self.shelf,
         )
         self.residents.load("toy")
         self.start_bytes = self.pools.in_use_bytes()
