@@ -28,7 +28,7 @@ def painting(program: str, prompt: str = "a red fox", **options: Any) -> dict[st
 
 @pytest.mark.row("WUK-01")
 def test_tokens_show_in_the_trace_one_unit_a_decode_batch(engine: Engine, run_all: Run) -> None:
-    asked = [pocket("tell", LONG[: 8 + 3 * i], steps=6, seed=i) for i in range(4)]
+    asked = [pocket("tell", LONG[: 8 + 3 * i], steps=24, seed=i) for i in range(4)]
     with recorded_spans() as spans:
         results, log = run_all(engine, *asked)
     batches = [ran for ran in log.batches if ran.kind is UnitKind.AR_TOKEN]
@@ -40,7 +40,7 @@ def test_tokens_show_in_the_trace_one_unit_a_decode_batch(engine: Engine, run_al
     told = [at["fastvideo.batch.size"] for at in shown if at["fastvideo.batch.kind"] == "ar_token"]
     # A span a decode batch with its size, a unit a request in it, a forward a step.
     assert sorted(told) == sorted(ran.size for ran in batches)
-    assert sum(len(ran.executed.results) for ran in batches) == 4 * 6
+    assert sum(len(ran.executed.results) for ran in batches) == 4 * 24
     for ran in batches:
         assert ran.executed.forwards == -(-len(ran.executed.results) // ran.size)
     assert max(ran.size for ran in batches) >= 2
@@ -82,8 +82,9 @@ def test_a_window_is_several_steps_in_one_unit_with_the_bits_of_single_steps(
     ]
     assert ranges == [(0, WINDOW_STEPS), (WINDOW_STEPS, 6)]
     assert log.kinds(steps.request_id).count(UnitKind.DIFFUSION_STEP) == 6
-    assert log.named(windows.request_id)["denoise.latents"] == (
-        log.named(steps.request_id)["denoise.latents"]
+    assert (
+        log.named(windows.request_id)["denoise.latents"]
+        == (log.named(steps.request_id)["denoise.latents"])
     )
 
 
