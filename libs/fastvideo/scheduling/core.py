@@ -7,6 +7,7 @@ engine, in a simulation and in a replay. See the README of this folder for how t
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from math import isinf
 
 from fastvideo.deployment.card import CostModel
 from fastvideo.requests.types import RequestSpec
@@ -143,10 +144,16 @@ class SchedulerCore:
 
     def next_deadline(self) -> datetime | None:
         """When a Tick is due at the latest, if one is."""
-        for moment, request_id in self._state.deadlines:
-            if self._state.requests[request_id].ending is None:
-                return datetime.fromtimestamp(moment, UTC)
-        return None
+        state = self._state
+        due = state.lines.news_due(state.policy.queue_news_seconds_min)
+        for moment, request_id in state.deadlines:
+            if state.requests[request_id].ending is None:
+                due = min(due, moment)
+                break
+        if isinf(due):
+            # What is overdue is due with the next input.
+            return None if due > 0 else datetime.fromtimestamp(0, UTC)
+        return datetime.fromtimestamp(due, UTC)
 
     @property
     def epoch(self) -> int:
@@ -161,7 +168,7 @@ class SchedulerCore:
     @property
     def queued_requests(self) -> int:
         """Requests that wait for a place on a worker."""
-        return sum(len(line) for lines in self._state.waiting.values() for line in lines.values())
+        return len(self._state.lines)
 
     @property
     def reserved(self) -> Mapping[str, float]:

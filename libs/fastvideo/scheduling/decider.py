@@ -28,7 +28,9 @@ from fastvideo.scheduling.events import (
     RestartRequest,
     StartRequest,
 )
+from fastvideo.scheduling.lines import LineKey
 from fastvideo.scheduling.loop_scheduler import LoopPhase
+from fastvideo.scheduling.news import queue_news
 from fastvideo.scheduling.placement import Placement
 from fastvideo.scheduling.ready import ReadyUnits
 from fastvideo.scheduling.request_scheduler import ProgramGraph
@@ -66,12 +68,7 @@ class Decider:
                     yield from self._dispatch(worker, worker.compute, COMPUTE, now)
                     yield from self._dispatch(worker, worker.io, IO, now)
                     yield from to_yield(state, worker)
-        for request_id in list(state.untold):
-            request = state.requests[request_id]
-            reason = state.placement.place(request.spec, wish_of(state, request))
-            if not isinstance(reason, Placement):
-                position = state.position(request)
-                yield QueueRequest(request_id=request_id, position=position, reason=reason)
+        yield from queue_news(state, now)
 
     # -- one request ---------------------------------------------------------------------
 
@@ -232,18 +229,23 @@ class Decider:
         state = self._state
         models = tuple(state.touched_models)
         state.touched_models.clear()
-        stuck: set[str] = set()
+        # How many at the front of a line can have no place now; the next may want another one.
+        stuck: dict[LineKey, int] = {}
         while True:
-            heads = [head for head in state.heads(models) if head.request_id not in stuck]
+            heads = [
+                (line[stuck.get(key, 0)], key)
+                for key, line in state.lines.of(models)
+                if stuck.get(key, 0) < min(len(line), state.policy.deferrals_max)
+            ]
             if not heads:
                 return
-            request = state.requests[min(heads).request_id]
+            head, key = min(heads)
+            request = state.requests[head.request_id]
             placement = state.placement.place(request.spec, wish_of(state, request))
-            if isinstance(placement, Placement) and request.graph is not None:
+            if placement is not None and request.graph is not None:
                 yield from self._assign(request, request.graph, placement, now)
-            else:
-                # Whoever stands behind it in its line waits for the same.
-                stuck.add(request.request_id)
+            if not request.worker_id and head.request_id in state.requests:
+                stuck[key] = stuck.get(key, 0) + 1
 
     # -- batches -------------------------------------------------------------------------
 

@@ -119,6 +119,8 @@ class ResidentLoop:
     loop_id: str = ""
     model_instance_id: str = ""
     state_version: int = 0
+    # It is still being made; its LoopPrepared is to come.
+    preparing: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -40,8 +40,7 @@ def evolve(state: SchedulerState, decision: Decision, now: datetime) -> None:
     """Take in one decision, made at `now`."""
     match decision:
         case QueueRequest():
-            state.requests[decision.request_id].queued_reason = decision.reason
-            state.untold.pop(decision.request_id, None)
+            _queued(state, decision, now)
         case AssignLoop():
             _assign(state, decision)
         case StartRequest():
@@ -70,6 +69,16 @@ def evolve(state: SchedulerState, decision: Decision, now: datetime) -> None:
             _forget(state, request)
         case CancelRequest() | FailRequest():
             _forget(state, state.requests[decision.request_id])
+
+
+def _queued(state: SchedulerState, decision: QueueRequest, now: datetime) -> None:
+    request = state.requests[decision.request_id]
+    request.queued_position = decision.position
+    request.queued_reason = decision.reason
+    if decision.request_id in state.lines.untold:
+        del state.lines.untold[decision.request_id]
+    elif not request.worker_id:
+        state.lines.told_at[request.line] = now.timestamp()
 
 
 def _assign(state: SchedulerState, decision: AssignLoop) -> None:

@@ -40,7 +40,7 @@ from fastvideo.scheduling.queueing import charge_place
 from fastvideo.scheduling.reattach import detached, elected, is_news, reattached
 from fastvideo.scheduling.results import finish_loop, offer, take_executed
 from fastvideo.scheduling.state import Ending, LiveRequest, SchedulerState, Worker
-from fastvideo.scheduling.wishes import wish_of
+from fastvideo.scheduling.wishes import line_of, wish_of
 from fastvideo.scheduling.work import (
     CancelScopeKind,
     LoopResult,
@@ -102,6 +102,7 @@ def _submitted(state: SchedulerState, event: RequestSubmitted, now: datetime) ->
             spec, state.arrivals, accepted_at, thrown_back=event.started_at is not None
         ),
         attempt=event.attempts + 1,
+        line=line_of(state.policy, spec),
         started_at=event.started_at,
         progress=event.progress,
     )

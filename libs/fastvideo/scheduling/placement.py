@@ -151,12 +151,14 @@ class PlacementScheduler:
                 host.by_instance.pop(model_instance_id, None)
             self._push(worker_id)
 
-    def place(self, spec: RequestSpec, wish: Wish = ANYWHERE) -> Placement | str:
-        """Where the request goes now, or why it must wait."""
+    def place(self, spec: RequestSpec, wish: Wish = ANYWHERE) -> Placement | None:
+        """Where the request goes now; None when it must wait."""
         found = self._least(spec, wish)
-        if found is None:
-            return self._why_not(spec, wish)
-        return self._warmer(spec, wish, found) or found
+        return None if found is None else self._warmer(spec, wish, found) or found
+
+    def why_not(self, spec: RequestSpec, wish: Wish = ANYWHERE) -> str:
+        """Why the request must wait; empty when it need not."""
+        return "" if self._least(spec, wish) is not None else self._why_not(spec, wish)
 
     def check_possible(self, spec: RequestSpec, wish: Wish) -> None:
         """Raise ResourceExhausted, naming the resource, when no worker there can ever hold it.

@@ -160,15 +160,24 @@ def _compare(
     """What the core knows of a request against what its worker has of it."""
     for node_id, run in list(request.loops.items()):
         resident = held.get(run.ref)
-        if run.phase is LoopPhase.PREPARING and resident is None:
-            # The command never arrived.
-            del request.loops[node_id]
-            request.walk_due = True
+        if run.phase is LoopPhase.PREPARING and (resident is None or not resident.preparing):
+            # The command never arrived; a loop that is there was made for another one.
+            _assign_again(worker, request, node_id)
         elif run.phase is LoopPhase.ACTIVE and _differs(worker, run, resident):
-            throw_back(state, request, f"worker {worker.worker_id} lost loop {node_id}")
+            if run.steps_done:
+                throw_back(state, request, f"worker {worker.worker_id} lost loop {node_id}")
+            else:
+                _assign_again(worker, request, node_id)
     kept = any(run.result is not None and run.result.value_names for run in request.loops.values())
     if kept and f"{request.request_id}/{request.attempt}" not in scopes:
         throw_back(state, request, f"worker {worker.worker_id} lost its values")
+
+
+def _assign_again(worker: Worker, request: LiveRequest, node_id: str) -> None:
+    """A loop of which nothing has run is made once more."""
+    for unit in request.loops.pop(node_id).waiting.values():
+        worker.queue(unit).remove(unit.unit_id)
+    request.walk_due = True
 
 
 def _differs(worker: Worker, run: LoopRun, resident: ResidentLoop | None) -> bool:

@@ -3,12 +3,11 @@
 Only `observe` (for inputs) and `evolve` (for decisions) change it.
 """
 
-from bisect import bisect_left, insort
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
 from math import inf
-from typing import ClassVar, NamedTuple
+from typing import ClassVar, Final
 
 from fastvideo.requests.types import ErrorDetail, RequestMetrics, RequestSpec
 from fastvideo.scheduling.admission import AdmissionController, Ledger
@@ -16,12 +15,15 @@ from fastvideo.scheduling.affinity import Affinity
 from fastvideo.scheduling.cost import CostEstimator
 from fastvideo.scheduling.events import WorkerAttached
 from fastvideo.scheduling.fairness import Bill, FairShares
+from fastvideo.scheduling.lines import LineKey, Lines
 from fastvideo.scheduling.loop_scheduler import LoopRun, LoopScheduler
 from fastvideo.scheduling.placement import PlacementScheduler
 from fastvideo.scheduling.policy import DEFAULT_BUDGET, SchedulingPolicy
 from fastvideo.scheduling.ready import Rank, ReadyUnits
 from fastvideo.scheduling.request_scheduler import ModelCatalog, ProgramGraph, RequestScheduler
 from fastvideo.scheduling.work import LoopRef, WorkUnit
+
+NOWHERE: Final = LineKey("", "", "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +82,9 @@ class LiveRequest:
     artifact_ids: dict[str, None] = field(default_factory=dict)
     digests: dict[str, str] = field(default_factory=dict)
     scores: dict[str, float] = field(default_factory=dict)
+    # Where it waits for a place, and what it was told of that.
+    line: LineKey = NOWHERE
+    queued_position: int = 0
     queued_reason: str = ""
 
     @property
@@ -165,13 +170,6 @@ class Worker:
         return self.compute if unit.resources.compute else self.io
 
 
-class Waiting(NamedTuple):
-    """A request's entry in a line."""
-
-    rank: Rank
-    request_id: str
-
-
 @dataclass(slots=True)
 class SchedulerState:
     """All that the core knows, with the layers whose rules it follows."""
@@ -189,8 +187,8 @@ class SchedulerState:
     requests: dict[str, LiveRequest] = field(default_factory=dict)
     workers: dict[str, Worker] = field(default_factory=dict)
     sessions: dict[str, dict[str, None]] = field(default_factory=dict)
-    # Requests without a place: model, card, and a line in order.
-    waiting: dict[str, dict[str, list[Waiting]]] = field(default_factory=dict)
+    # Requests without a place.
+    lines: Lines = field(default_factory=Lines)
     # (deadline, request id), in order.
     deadlines: list[tuple[float, str]] = field(default_factory=list)
     # What workers have cached; and what units of a program at a size need of each resource.
@@ -206,8 +204,6 @@ class SchedulerState:
     touched_models: dict[str, None] = field(default_factory=dict)
     # Workers that hold something unwanted.
     untidy: dict[str, None] = field(default_factory=dict)
-    # Waiting requests that nobody has told yet that they wait.
-    untold: dict[str, None] = field(default_factory=dict)
 
     def live(self, ref: LoopRef) -> tuple[LiveRequest, LoopRun] | None:
         """The request and the loop that a reference means, if this try still lives."""
@@ -219,31 +215,12 @@ class SchedulerState:
 
     def enqueue(self, request: LiveRequest) -> None:
         """Let a request wait for a place."""
-        spec = request.spec
-        line = self.waiting.setdefault(spec.model_id, {}).setdefault(spec.card_digest, [])
-        insort(line, Waiting(request.rank, request.request_id))
-        self.touched_models[spec.model_id] = None
-        self.untold[request.request_id] = None
+        self.lines.add(request.line, request.rank, request.request_id)
+        self.touched_models[request.spec.model_id] = None
 
     def dequeue(self, request: LiveRequest) -> None:
         """It waits no longer."""
-        lines = self.waiting.get(request.spec.model_id, {})
-        line = lines.get(request.spec.card_digest, [])
-        index = bisect_left(line, Waiting(request.rank, request.request_id))
-        if index < len(line) and line[index].request_id == request.request_id:
-            del line[index]
-            if not line:
-                del lines[request.spec.card_digest]
-        self.untold.pop(request.request_id, None)
-
-    def position(self, request: LiveRequest) -> int:
-        """Its place in its line; 1 is next."""
-        line = self.waiting.get(request.spec.model_id, {}).get(request.spec.card_digest, [])
-        return bisect_left(line, Waiting(request.rank, request.request_id)) + 1
-
-    def heads(self, models: Iterable[str]) -> list[Waiting]:
-        """The first of each line of these models."""
-        return [line[0] for model in models for line in self.waiting.get(model, {}).values()]
+        self.lines.remove(request.line, request.rank, request.request_id)
 
     def expired(self, now: datetime) -> Iterator[LiveRequest]:
         """Live requests whose deadline has passed and that nothing ends yet."""

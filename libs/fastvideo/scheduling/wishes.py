@@ -11,9 +11,10 @@ from fastvideo.requests.types import RequestSpec
 from fastvideo.scheduling.admission import unit_amounts
 from fastvideo.scheduling.affinity import session_key
 from fastvideo.scheduling.cost import request_shape
+from fastvideo.scheduling.lines import LineKey
 from fastvideo.scheduling.loop_scheduler import LoopRun
 from fastvideo.scheduling.placement import Wish
-from fastvideo.scheduling.policy import SloClass
+from fastvideo.scheduling.policy import SchedulingPolicy, SloClass
 from fastvideo.scheduling.state import LiveRequest, SchedulerState, Worker
 from fastvideo.scheduling.work import WorkUnit
 
@@ -36,10 +37,19 @@ def wish_of(state: SchedulerState, request: LiveRequest) -> Wish:
         pool=known.pool,
         mesh=known.mesh,
         places_kept=policy.places_kept_from(spec.priority) if policy.slo_classes else 0,
-        needs=state.needs.get(_need_key(spec), {}),
+        needs=state.needs.get(need_key(spec), {}),
         warm=state.affinity.warm(keys) if policy.affinity_seconds_max > 0 else {},
         warm_seconds=policy.affinity_seconds_max,
     )
+
+
+def line_of(policy: SchedulingPolicy, spec: RequestSpec) -> LineKey:
+    """The line in which a request waits for a place."""
+    place = ""
+    if policy.slo_classes:
+        known = policy.slo_class(spec.priority) or _NO_CLASS
+        place = f"{known.pool}/{known.mesh}/{policy.places_kept_from(spec.priority)}"
+    return LineKey(spec.model_id, spec.card_digest, place)
 
 
 def learn_need(state: SchedulerState, request: LiveRequest, run: LoopRun, unit: WorkUnit) -> bool:
@@ -47,7 +57,7 @@ def learn_need(state: SchedulerState, request: LiveRequest, run: LoopRun, unit: 
     if run.declared is not None and run.declared == unit.resources:
         return False
     run.declared = unit.resources
-    key = _need_key(request.spec)
+    key = need_key(request.spec)
     needs = state.needs.get(key)
     if needs is None:
         if len(state.needs) >= NEEDS_MAX:
@@ -69,5 +79,6 @@ def check_role(unit: WorkUnit, worker: Worker) -> None:
         )
 
 
-def _need_key(spec: RequestSpec) -> str:
+def need_key(spec: RequestSpec) -> str:
+    """Under which needs are remembered."""
     return f"{spec.model_id}/{spec.program_id}/{request_shape(spec)}"

@@ -3,7 +3,7 @@
 import pytest
 
 from fastvideo.errors import FailedPrecondition
-from fastvideo.scheduling.placement import Placement, PlacementScheduler
+from fastvideo.scheduling.placement import PlacementScheduler
 from fastvideo.scheduling.transfer import TransferPlan, TransferScheduler
 from fastvideo.scheduling.work import ModelState
 from tests.unit.scheduling.world import MODEL, request
@@ -21,10 +21,9 @@ def add(placement, worker_id, *, models=(MODEL,), places=2, card=""):
 
 
 def check_place(placement, expected, **fields):
-    found = placement.place(request("r", **fields))
-    if isinstance(found, Placement):
-        found = found.worker_id
-    assert expected in found
+    spec = request("r", **fields)
+    found = placement.place(spec)
+    assert expected in (found.worker_id if found is not None else placement.why_not(spec))
 
 
 def test_the_worker_with_the_least_predicted_work_is_chosen():
