@@ -97,8 +97,12 @@ def _shared(history: History) -> str:
 
 
 def _attempts(history: History) -> str:
+    """Why it was not one placement from beginning to end."""
     ends = [attempt.end for attempt in history.attempts[:-1]]
-    return f"; began again {len(ends)}x, first since: {ends[0]}" if ends else ""
+    if not ends:
+        return ""
+    more = f", and {len(ends) - 1} times more" if len(ends) > 1 else ""
+    return f"; interrupted: {ends[0]}{more}"
 
 
 def _first(reasons: Iterable[str]) -> str:

@@ -13,6 +13,7 @@ from fastvideo.explain.types import (
     ExplainedUnit,
     ExplainedWait,
     Explanation,
+    UnitOutcome,
     WaitCause,
 )
 from fastvideo.scheduling.work import UnitKind
@@ -101,7 +102,7 @@ def _stage(
     for unit in units:
         lane.bars += [_wait(wait, explanation) for wait in unit.waits]
     for unit in units:
-        if unit.started_at is not None and unit.outcome != "dropped":
+        if unit.started_at is not None and unit.outcome is not UnitOutcome.DROPPED:
             end = unit.ended_at or explanation.explained_at
             start_s = since(unit.started_at, explanation)
             lane.bars.append(Bar(start_s, since(end, explanation) - start_s, unit.kind))
@@ -145,15 +146,16 @@ def _others(worker_id: str, explanation: Explanation) -> list[Lane]:
 
 def _mates(explanation: Explanation) -> list[Lane]:
     """Those that shared most steps, and when."""
-    count = Counter(id_ for unit in explanation.units for id_ in unit.shared_with)
+    units = [unit for unit in explanation.units if unit.outcome is UnitOutcome.DONE]
+    count = Counter(id_ for unit in units for id_ in unit.shared_with)
     made = []
-    for request_id, units in count.most_common(MATE_LANES_MAX):
+    for request_id, shared in count.most_common(MATE_LANES_MAX):
         bars = [
             Bar(since(unit.started_at, explanation), unit.measured_seconds, unit.kind)
-            for unit in explanation.units
+            for unit in units
             if request_id in unit.shared_with and unit.started_at is not None
         ]
-        note = f"shared {units} unit{'' if units == 1 else 's'}"
+        note = f"shared {shared} unit{'' if shared == 1 else 's'}"
         made.append(Lane("ran together with", short(request_id), bars, note, is_other=True))
     more = len(count) - len(made)
     if more > 0:

@@ -4,6 +4,7 @@ matplotlib comes with the extra `local` and is imported when something is drawn,
 first import on a machine looks through all fonts.
 """
 
+import math
 import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -69,10 +70,13 @@ MARKED: Final[Mapping[str, str]] = MappingProxyType(
     }
 )
 INK: Final = "#1F2933"
+ALARM: Final = "#C23B22"
+# Marks nearer to each other than this part of the whole share their words.
+NEAR_PART: Final = 0.12
 PALE_INK: Final = "#7B8794"
 WIDTH_IN: Final = 12.5
 LANE_IN: Final = 0.34
-BOTTOM_IN: Final = 0.8
+LEGEND_COLUMNS: Final = 7
 LEFT: Final = 0.02
 DPI: Final = 120
 HEADLINE_LINES_MAX: Final = 3
@@ -93,9 +97,10 @@ def save_picture(explanation: Explanation, path: Path) -> None:
             reason="NO_MATPLOTLIB",
         ) from error
     made = lanes(explanation)
-    figure = Figure(figsize=(WIDTH_IN, _height_in(explanation, made)), dpi=DPI, facecolor="white")
+    height = _top_in(explanation) + _lanes_in(made) + _bottom_in(explanation, made)
+    figure = Figure(figsize=(WIDTH_IN, height), dpi=DPI, facecolor="white")
     FigureCanvasAgg(figure)
-    _draw(figure, explanation, made)
+    _draw(figure, explanation, made, height)
     figure.savefig(path, format="png")
 
 
@@ -104,24 +109,28 @@ def _top_in(explanation: Explanation) -> float:
     return 0.8 + 0.19 * len(_headline(explanation))
 
 
-def _height_in(explanation: Explanation, made: Sequence[Lane]) -> float:
+def _bottom_in(explanation: Explanation, made: Sequence[Lane]) -> float:
+    """What stands below the lanes: the axis and the legend."""
+    return 0.58 + 0.2 * math.ceil(len(_handles(made, explanation)) / LEGEND_COLUMNS)
+
+
+def _lanes_in(made: Sequence[Lane]) -> float:
     groups = len(dict.fromkeys(lane.group for lane in made))
-    return _top_in(explanation) + BOTTOM_IN + LANE_IN * (len(made) + 0.55 * groups + 0.45)
+    return LANE_IN * (len(made) + 0.55 * groups + 0.45)
 
 
-def _draw(figure: "Figure", explanation: Explanation, made: Sequence[Lane]) -> None:
-    height = _height_in(explanation, made)
+def _draw(figure: "Figure", explanation: Explanation, made: Sequence[Lane], height: float) -> None:
     _title(figure, explanation, height)
-    lanes_in = height - BOTTOM_IN - _top_in(explanation)
-    axes = figure.add_axes((0.145, BOTTOM_IN / height, 0.53, lanes_in / height))
+    bottom = _bottom_in(explanation, made) / height
+    axes = figure.add_axes((0.145, bottom, 0.52, _lanes_in(made) / height))
     total = max(explanation.totals.total_seconds, 1e-3)
     places = _places(made)
     _grid(axes, total, places)
     for lane, y in zip(made, places, strict=True):
         _lane(axes, lane, y, total)
     _groups(axes, made, places)
-    _marks(axes, explanation, places)
-    _legend(figure, made, explanation, height)
+    _marks(axes, explanation, total)
+    _legend(figure, _handles(made, explanation), height)
 
 
 def _title(figure: "Figure", explanation: Explanation, height: float) -> None:
@@ -190,7 +199,7 @@ def _lane(axes: "Axes", lane: Lane, y: float, total: float) -> None:
         fontsize=8 if lane.is_other else 9,
         color=PALE_INK if lane.is_other else INK,
     )
-    axes.text(1.015 * total, y, lane.note, ha="left", va="center", fontsize=8, color=PALE_INK)
+    axes.text(1.015 * total, y, lane.note, va="center", fontsize=7.5, color=PALE_INK)
 
 
 def _look(shows: UnitKind | WaitCause, *, is_other: bool = False) -> dict[str, Any]:
@@ -230,39 +239,50 @@ def _groups(axes: "Axes", made: Sequence[Lane], places: Sequence[float]) -> None
         axes.axhline(y - 0.72, color="#E4E7EB", linewidth=0.8, xmin=0.0)
 
 
-def _marks(axes: "Axes", explanation: Explanation, places: Sequence[float]) -> None:
-    """Lines for what it met, with their words below the lanes."""
+def _marks(axes: "Axes", explanation: Explanation, total: float) -> None:
+    """Lines for what it met, with their words above the lanes; near ones share their words."""
     shown = [mark for mark in explanation.marks if mark.name in MARKED][:MARKS_MAX]
+    told: list[tuple[float, list[str]]] = []
     for mark in shown:
         x = since(mark.at, explanation)
-        axes.axvline(x, color="#C23B22", linewidth=1.1, linestyle=(0, (4, 2)), zorder=5)
+        axes.axvline(x, color=ALARM, linewidth=1.1, linestyle=(0, (4, 2)), zorder=5)
+        if told and x - told[-1][0] < NEAR_PART * total:
+            told[-1][1].append(MARKED[mark.name])
+        else:
+            told.append((x, [MARKED[mark.name]]))
+    for x, words in told:
+        text = f"{', '.join(dict.fromkeys(words))} at {span(x)}"
+        right = x > 0.7 * total
         axes.text(
             x,
-            0.3,
-            f" {MARKED[mark.name]} {span(x)}",
+            0.2,
+            f"{text} " if right else f" {text}",
             fontsize=7.5,
-            color="#C23B22",
-            ha="left",
+            color=ALARM,
+            ha="right" if right else "left",
             va="bottom",
             zorder=6,
         )
 
 
-def _legend(
-    figure: "Figure", made: Sequence[Lane], explanation: Explanation, height: float
-) -> None:
+def _handles(made: Sequence[Lane], explanation: Explanation) -> list[tuple[str, dict[str, Any]]]:
+    """The legend: what ran, then why nothing did and for how long, the longest first."""
+    sums = explanation.totals.waited_by_cause
+    handles = [(kind.replace("_", " "), _look(kind)) for kind in sorted(kinds(made))]
+    for cause in sorted(causes(made), key=lambda cause: -sums.get(cause, 0.0)):
+        seconds = span(sums.get(cause, 0.0))
+        handles.append((f"waits: {CAUSE_WORDS[cause]} {seconds}", _look(cause)))
+    return handles
+
+
+def _legend(figure: "Figure", handles: Sequence[tuple[str, dict[str, Any]]], height: float) -> None:
     from matplotlib.patches import Patch
 
-    sums = explanation.totals
-    handles = [Patch(label=kind.replace("_", " "), **_look(kind)) for kind in sorted(kinds(made))]
-    for cause in sorted(causes(made)):
-        seconds = sums.waited_by_cause.get(cause, 0.0)
-        handles.append(Patch(label=f"waits: {CAUSE_WORDS[cause]} {span(seconds)}", **_look(cause)))
     figure.legend(
-        handles=handles,
+        handles=[Patch(label=label, **look) for label, look in handles],
         loc="lower left",
-        bbox_to_anchor=(0.015, 0.06 / height),
-        ncols=max(1, min(len(handles), 8)),
+        bbox_to_anchor=(0.015, 0.05 / height),
+        ncols=LEGEND_COLUMNS,
         fontsize=8,
         frameon=False,
         labelcolor=INK,

@@ -141,7 +141,7 @@ def test_after_a_lost_worker_the_next_attempt_explains_the_gap() -> None:
     assert (lost.outcome, lost.started_at) == (UnitOutcome.DROPPED, None)
     assert waits(lost) == [("loss", 0.0, 2.0)]
     assert told.totals.waited_by_cause == {"loss": pytest.approx(2.0)}
-    assert "began again" in told.headline
+    assert told.headline.endswith("; interrupted: worker w1 was lost: silent")
 
 
 def test_the_loss_of_an_older_incarnation_changes_nothing() -> None:
