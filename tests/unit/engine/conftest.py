@@ -22,7 +22,7 @@ from fastvideo.loops.contract import (
     StepContext,
     Values,
 )
-from fastvideo.memory.pools import MemoryPools, MemoryTag
+from fastvideo.memory.pools import MemoryPools, MemoryTag, RoleBudgets
 from fastvideo.model.specs import (
     CapabilityMatrix,
     CostPrior,
@@ -188,12 +188,13 @@ class World:
     kernel: SpinKernel = field(default_factory=SpinKernel)
     limits: ExecutorLimits = field(default_factory=ExecutorLimits)
     budget_bytes: int = 1_000_000
+    role_budgets: RoleBudgets = field(default_factory=dict)
     # Two worlds with one shelf are two workers that can reach one store.
     shelf: BlobShelf = field(default_factory=lambda: LocalBlobs(1_000_000))
 
     def __post_init__(self) -> None:
         self.clock = ManualClock(datetime(2026, 1, 1, tzinfo=UTC))
-        self.pools = MemoryPools(dict.fromkeys(MemoryTag, self.budget_bytes))
+        self.pools = MemoryPools(dict.fromkeys(MemoryTag, self.budget_bytes), self.role_budgets)
         self.artifacts = LocalArtifacts(self.clock)
         self.loader = ToyLoader(self.kernel)
         writer = ArtifactWriter(self.artifacts, "worker-0", {"torch": torch.__version__})
