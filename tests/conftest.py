@@ -2,7 +2,7 @@
 
 import signal
 
-pytest_plugins = ["tests.plugins.servers"]
+pytest_plugins = ["tests.plugins.servers", "tests.plugins.redis"]
 
 
 def pytest_configure() -> None:

@@ -4,12 +4,16 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+import redis
 
+from fastvideo.cache.redis_tier import RedisTier
 from fastvideo.engine.engine import Engine
 from fastvideo.model.caching import CacheClass, CacheOutcome
 from fastvideo.scheduling.work import UnitKind
 from tests.families.pocket.loops.tell import BLOCK_TOKENS
 from tests.families.pocket.program import WINDOW_STEPS
+from tests.plugins.redis import redis_address
+from tests.plugins.servers import ServerProcess
 from tests.spans import recorded_spans
 
 Run = Callable[..., Any]
@@ -150,6 +154,28 @@ def test_features_are_saved_to_the_tier_once_and_loaded_after_that(
     [lookup] = again.of(second.request_id)[0].cache_lookups
     assert lookup.outcome is CacheOutcome.HIT
     assert again.named(second.request_id) == log.named(first.request_id)
+
+
+@pytest.mark.row("WUK-11")
+def test_workers_share_features_through_redis_and_compute_them_when_it_is_wiped(
+    make_engine: MakeEngine, run_all: Run, redis_server: ServerProcess
+) -> None:
+    asked = painting("paint", steps=2)
+    digests, kinds = [], []
+    for wiped in (False, False, True):
+        if wiped:
+            with redis.Redis(port=redis_server.port) as client:
+                client.flushall()
+        tier = RedisTier(redis_address(redis_server))
+        worker = make_engine(tier=tier)
+        [[result], log] = run_all(worker, asked)
+        digests.append(log.named(result.request_id))
+        kinds.append(log.kinds(result.request_id))
+        worker.close()
+        tier.close()
+    assert digests[0] == digests[1] == digests[2]
+    encoded = [UnitKind.ENCODER_CHUNK in of_worker for of_worker in kinds]
+    assert encoded == [True, False, True]
 
 
 def test_without_a_tier_features_are_encoded_each_time(

@@ -1,0 +1,44 @@
+"""A real Redis for tests: on loopback, on a free port, without a file."""
+
+import signal
+import time
+from collections.abc import Iterator
+
+import pytest
+import redis
+
+from fastvideo.local.programs import find_redis
+from tests.plugins.servers import ServerProcess, free_port
+
+_START_S_MAX = 10.0
+
+
+@pytest.fixture(scope="module")
+def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    """A Redis that answers; a test may stop it and start it again."""
+    folder, port = tmp_path_factory.mktemp("redis"), free_port()
+    arguments = [str(find_redis()), "--port", str(port), "--bind", "127.0.0.1"]
+    arguments += ["--save", "", "--dir", str(folder)]
+    server = ServerProcess(arguments, port, folder / "log", signal.SIGTERM)
+    server.start()
+    wait_for_redis(port)
+    yield server
+    server.stop()
+
+
+def redis_address(server: ServerProcess) -> str:
+    """Its URL."""
+    return f"redis://127.0.0.1:{server.port}/0"
+
+
+def wait_for_redis(port: int) -> None:
+    """Return once it answers; fail when it does not in time."""
+    deadline_s = time.monotonic() + _START_S_MAX
+    with redis.Redis(port=port) as client:
+        while time.monotonic() < deadline_s:
+            try:
+                client.ping()
+            except redis.ConnectionError:
+                continue
+            return
+    raise AssertionError(f"Redis did not answer within {_START_S_MAX} s")
