@@ -31,6 +31,7 @@ from fastvideo.scheduling.events import (
     SchedulerDecided,
     StartRequest,
     WorkerAttached,
+    WorkerDetached,
     WorkerLost,
     WorkerReattached,
     YieldBatch,
@@ -51,6 +52,8 @@ class History:
         self.loops: list[LoopRecord] = []
         self.attempts: list[AttemptRecord] = []
         self.pauses = [Pause(WaitCause.PLACE, accepted_at)]
+        # Times in which its worker had no stream, and was given nothing.
+        self.absences: list[Pause] = []
         self.marks: list[ExplainedMark] = []
         self.ended_at: datetime | None = None
         # How it ended, such as "completed" or "failed: ...".
@@ -74,8 +77,12 @@ class History:
                 self._prepared(payload, at)
             case LoopFailed(loop=loop, error=error) if loop.request_id == self.request_id:
                 self._mark(at, "loop_failed", f"{loop.node_id}: {error.message}")
-            case WorkerAttached() | WorkerReattached():
+            case WorkerAttached():
                 self._incarnations[payload.worker_id] = payload.incarnation
+            case WorkerDetached():
+                self._detached(payload, at)
+            case WorkerReattached():
+                self._reattached(payload, at)
             case WorkerLost():
                 self._lost(payload, at)
             case RequestSnapshotted() if payload.request_id == self.request_id:
@@ -178,6 +185,7 @@ class History:
                 end = "cancelled" + (f": {reason}" if reason else "")
                 end += f", at {boundary}" if boundary else ""
         self._drop(at)
+        self._end_absence(at)
         self._close_attempt(at, end)
         if self.pause is not None:
             self.pause.ended_at = at
@@ -295,23 +303,49 @@ class History:
         if known and event.incarnation not in ("", known):
             return
         self.workers.lost(event.worker_id, at)
-        here = self.attempts and self.attempts[-1].worker_id == event.worker_id
-        if here and self.ended_at is None and self.pause is None:
+        if self._is_here(event.worker_id):
             reason = f"worker {event.worker_id} was lost: {event.reason}"
             self._leave(at, reason, WaitCause.LOSS)
             self._mark(at, "worker_lost", reason)
 
+    def _detached(self, event: WorkerDetached, at: datetime) -> None:
+        if self._is_here(event.worker_id):
+            reason = f"the stream to worker {event.worker_id} broke: {event.reason}"
+            self.absences.append(Pause(WaitCause.LOSS, at, reason))
+            self._mark(at, "worker_detached", reason)
+        self.workers.held_up(at, event.worker_id)
+
+    def _reattached(self, event: WorkerReattached, at: datetime) -> None:
+        self._incarnations[event.worker_id] = event.incarnation
+        self.workers.kept(event.worker_id, event.batch_ids, at)
+        if self._is_here(event.worker_id):
+            self._end_absence(at)
+            self._mark(at, "worker_reattached", f"worker {event.worker_id} is back with its loops")
+
     def _elected(self, event: LeaderElected, at: datetime) -> None:
         self._elected_at = at
-        self.workers.elected(at)
+        self.workers.held_up(at)
+        if self.attempts and self._is_here(self.attempts[-1].worker_id):
+            reason = f"scheduler {event.scheduler_id} took over"
+            self.absences.append(Pause(WaitCause.LOSS, at, reason))
         if self.ended_at is None:
             self._mark(at, "elected", f"scheduler {event.scheduler_id} leads, epoch {event.epoch}")
 
     def _leave(self, at: datetime, reason: str, cause: WaitCause) -> None:
         """The placement is over, with all that it had not finished."""
+        self._end_absence(at)
         self._drop(at)
         self._close_attempt(at, reason)
         self._pause(at, cause, reason)
+
+    def _is_here(self, worker_id: str) -> bool:
+        """Whether the request is on a worker now."""
+        placed = self.attempts and self.attempts[-1].worker_id == worker_id
+        return bool(placed) and self.ended_at is None and self.pause is None
+
+    def _end_absence(self, at: datetime) -> None:
+        for absence in self.absences:
+            absence.ended_at = absence.ended_at or at
 
     def _close_attempt(self, at: datetime, end: str) -> None:
         if self.attempts and self.attempts[-1].ended_at is None:

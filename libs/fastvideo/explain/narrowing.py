@@ -16,7 +16,7 @@ from fastvideo.events.types import EventPayload
 from fastvideo.scheduling.events import BatchExecuted, SchedulerDecided
 
 _ABOUT_WORKERS: Final = frozenset(
-    {"LeaderElected", "WorkerAttached", "WorkerLost", "WorkerReattached"}
+    {"LeaderElected", "WorkerAttached", "WorkerDetached", "WorkerLost", "WorkerReattached"}
 )
 _OF_RESULTS: Final = ("next_plan", "loop_result", "cache_lookups", "error")
 _OF_DECISIONS: Final = ("dispatch_batch", "yield_batch")

@@ -66,6 +66,8 @@ MARKED: Final[Mapping[str, str]] = MappingProxyType(
         "worker_lost": "worker lost",
         "restarted": "began again",
         "elected": "scheduler changed",
+        "worker_detached": "stream broke",
+        "worker_reattached": "worker back",
         "cancel_requested": "cancel asked",
     }
 )

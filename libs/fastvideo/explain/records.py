@@ -48,9 +48,9 @@ class BatchRecord:
     steps: int = 0
     forwards: int = 0
     yield_reason: str = ""
-    # While it was in flight its worker was lost, or another scheduler took over.
+    # While it was in flight its worker was lost, or the stream to it was gone for a while.
     lost_at: datetime | None = None
-    elected_at: datetime | None = None
+    held_up_at: datetime | None = None
     # When its command reached the worker, and when the worker ran it. Of a batch in flight the
     # start is its dispatch; of a lost one nothing is known.
     arrived_at: datetime | None = None
@@ -75,7 +75,7 @@ class BatchRecord:
             return
         whole = (reported_at - self.dispatched_at).total_seconds()
         travel = max(0.0, whole - self.waited_seconds - self.measured_seconds)
-        outward = travel / 2 if self.elected_at is None else min(travel / 2, TRAVEL_S)
+        outward = travel / 2 if self.held_up_at is None else min(travel / 2, TRAVEL_S)
         self.arrived_at = self.dispatched_at + timedelta(seconds=outward)
         begun = self.dispatched_at + timedelta(seconds=outward + self.waited_seconds)
         self.started_at = min(begun, reported_at)

@@ -120,7 +120,7 @@ def _ran(units: Iterable[UnitRecord], end: datetime) -> Iterator[Interval]:
 
 def _other_waits(history: History, end: datetime) -> tuple[Wait, ...]:
     waits = [*late_reports(history)]
-    for pause in history.pauses:
+    for pause in [*history.pauses, *history.absences]:
         waits += pause_waits(pause, end)
     for loop in history.loops:
         waits += loop_waits(history, loop, end)

@@ -87,14 +87,14 @@ def pause_waits(pause: Pause, now: datetime) -> tuple[Wait, ...]:
 
 
 def late_reports(history: History) -> tuple[Wait, ...]:
-    """From a batch's end to its report, where another scheduler had to take over meanwhile."""
+    """From a batch's end to its report, where the stream to its worker was gone meanwhile."""
     batches = {
         unit.batch.batch_id: unit.batch for unit in history.units.values() if unit.batch is not None
     }
     return _kept(
-        Wait(WaitCause.LOSS, batch.ended_at, batch.reported_at, "no scheduler took its report")
+        Wait(WaitCause.LOSS, batch.ended_at, batch.reported_at, "nobody took its report")
         for batch in batches.values()
-        if batch.elected_at is not None
+        if batch.held_up_at is not None
         and batch.ended_at is not None
         and batch.reported_at is not None
     )
@@ -102,7 +102,7 @@ def late_reports(history: History) -> tuple[Wait, ...]:
 
 def _queued(history: History, unit: UnitRecord, begin: datetime, end: datetime) -> Iterator[Wait]:
     """Until it is dispatched: pauses of the request, then what it was deferred for, else others."""
-    for pause in history.pauses:
+    for pause in sorted([*history.pauses, *history.absences], key=lambda one: one.begun_at):
         paused_until = pause.ended_at or end
         if paused_until <= begin or pause.begun_at >= end:
             continue

@@ -5,7 +5,7 @@ Only the batches of watched workers are kept once they are reported.
 
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime
 
 from fastvideo.explain.records import BatchRecord
@@ -75,10 +75,18 @@ class Workers:
             batch.lost_at, batch.started_at = at, None
             del self._flying[batch.batch_id]
 
-    def elected(self, at: datetime) -> None:
-        """Another scheduler took over; reports may have waited for it."""
+    def held_up(self, at: datetime, worker_id: str = "") -> None:
+        """A worker's stream, or every one, was gone by then; reports may have waited for it."""
         for batch in self._flying.values():
-            batch.elected_at = at
+            if worker_id in ("", batch.worker_id):
+                batch.held_up_at = at
+
+    def kept(self, worker_id: str, batch_ids: Collection[str], at: datetime) -> None:
+        """A worker is back with these batches; others never arrived."""
+        for batch in [b for b in self._flying.values() if b.worker_id == worker_id]:
+            if batch.batch_id not in batch_ids:
+                batch.lost_at, batch.started_at = at, None
+                del self._flying[batch.batch_id]
 
     def behind(
         self, worker_id: str, begin: datetime, end: datetime, but: BatchRecord | None = None

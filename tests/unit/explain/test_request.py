@@ -13,6 +13,7 @@ from fastvideo.scheduling.events import (
     QueueRequest,
     RestartRequest,
     WorkerAttached,
+    WorkerDetached,
     WorkerLost,
     WorkerReattached,
 )
@@ -199,16 +200,32 @@ def test_a_new_leader_that_goes_on_with_the_loop_explains_the_late_report() -> N
     tale.decides(0.0, dispatch("1-1", (MINE, 0)))
     tale.hears(3.0, LeaderElected(scheduler_id="s2", epoch=2))
     tale.hears(3.5, executed("1-1", result(MINE, 0, 1.0, then=plan(MINE, 1)), seconds=1.0))
-    tale.hears(3.5, WorkerReattached(worker_id="w1"), dispatch("2-1", (MINE, 1)))
-    tale.hears(4.5, executed("2-1", result(MINE, 1, 1.0, ends=True), seconds=1.0), complete())
+    tale.hears(3.7, WorkerReattached(worker_id="w1"), dispatch("2-1", (MINE, 1)))
+    tale.hears(4.7, executed("2-1", result(MINE, 1, 1.0, ends=True), seconds=1.0), complete())
     told = tale.explained()
     assert [one.outcome for one in told.units] == [UnitOutcome.DONE] * 2
     assert len(told.attempts) == 1
     first = tale.unit(0)
     assert (since(first.started_at), since(first.ended_at)) == (0.005, 1.005)
     assert "elected" in [mark.name for mark in told.marks]
-    # Nobody led while its next unit could have run.
-    assert told.totals.waited_by_cause["loss"] == pytest.approx(2.495)
+    # Nobody led while its next unit could have run, and then its worker was not back yet.
+    assert waits(tale.unit(1)) == [("loss", 3.5, 0.2)]
+    assert told.totals.waited_by_cause["loss"] == pytest.approx(2.495 + 0.2)
+
+
+def test_a_batch_that_never_arrived_is_given_again_and_blocks_nobody() -> None:
+    tale = Tale()
+    tale.begins()
+    tale.decides(0.0, dispatch("1-1", (MINE, 0)))
+    tale.hears(1.0, WorkerDetached(worker_id="w1", reason="broken"))
+    tale.hears(2.0, WorkerReattached(worker_id="w1"), dispatch("1-2", (MINE, 0)))
+    tale.hears(3.0, executed("1-2", result(MINE, 0, 1.0, ends=True), seconds=1.0), complete())
+    told = tale.explained()
+    (only,) = told.units
+    assert (only.batch_id, since(only.started_at)) == ("1-2", 2.0)
+    assert waits(only) == [("delivery", 0.0, 1.0), ("loss", 1.0, 1.0)]
+    assert [mark.name for mark in told.marks] == ["worker_detached", "worker_reattached", "ended"]
+    assert len(told.attempts) == 1
 
 
 def test_a_new_leader_that_begins_it_again_makes_an_attempt() -> None:
