@@ -4,7 +4,7 @@ import asyncio
 import gc
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, TypeVar
 
 from fastvideo import wire
@@ -20,14 +20,13 @@ from fastvideo.events.types import EventMetadata
 from fastvideo.ids import new_id
 from fastvideo.rpc.server import Server, Service
 from fastvideo.scheduling.deployed import DeployedModels
-from fastvideo.scheduling.policy import SchedulingPolicy
 from fastvideo.service import end_task
 from fastvideo.telemetry.logging import get_logger
 from fastvideo_scheduler.config import Config
 from fastvideo_scheduler.leader import LeaderParts
-from fastvideo_scheduler.link import COMMANDS
 from fastvideo_scheduler.service import SchedulerService
 from fastvideo_scheduler.shard import Shard
+from fastvideo_scheduler.stream import COMMANDS
 
 _LOG: Final = get_logger(__name__)
 
@@ -68,7 +67,8 @@ async def running_scheduler(config: Config) -> AsyncIterator[RunningScheduler]:
             wakeups=wakeups,
             models=DeployedModels(catalog),
             clock=clock,
-            policy=SchedulingPolicy(
+            policy=replace(
+                config.policy,
                 resident_requests_max=config.resident_requests_max,
                 attempts_max=config.attempts_max,
             ),

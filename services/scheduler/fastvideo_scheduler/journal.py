@@ -8,9 +8,10 @@ terminal events too: users learn of them from the log and from nowhere else.
 
 import asyncio
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
 from typing import Final, Protocol
 
 from fastvideo.clock import milliseconds
@@ -20,8 +21,8 @@ from fastvideo.events.records import AppendCommand, Fence, NewEvent, StreamAppen
 from fastvideo.ids import new_id
 from fastvideo.requests.state import stream_of
 from fastvideo.scheduling.effects import request_event
-from fastvideo.scheduling.events import Decision, LeaderElected, SchedulerDecided
-from fastvideo_scheduler.provenance import Provenance, Requests, WorkerReport, about_program
+from fastvideo.scheduling.events import Decision, SchedulerDecided
+from fastvideo_scheduler.provenance import Provenance, Report, Requests
 
 # Noted and not yet handed to the appender, which has a bound of its own.
 NOTES_MAX: Final = 1_000
@@ -39,8 +40,11 @@ class LiveRequests(Requests, Protocol):
 class _Note:
     decisions: Sequence[Decision]
     now: datetime
-    report: WorkerReport | None
+    report: Report | None
     event_id: str
+    # The version of the shard's stream with it, and what is called once it is committed.
+    version: int
+    committed: Callable[[], None] | None
 
 
 def shard_stream(shard: str) -> str:
@@ -58,19 +62,25 @@ class Journal:
         self._stream = shard_stream(shard)
         self._fence = fence
         self._requests = requests
-        self._provenance = Provenance(requests)
+        self.provenance = Provenance(requests)
+        # The version of the shard's stream with all that is noted, and as it is committed.
+        self.version = 0
+        self._committed = 0
+        self._committed_more = asyncio.Event()
         self._notes: deque[_Note] = deque()
         self._arrived = asyncio.Event()
         self._room = asyncio.Event()
         self._room.set()
 
-    async def elected(self, scheduler_id: str, now: datetime) -> None:
-        """Write that the term begins, and wait until that is committed. Fenced when it is over."""
-        event = LeaderElected(scheduler_id=scheduler_id, epoch=self._fence.epoch)
-        new = new_event(_event_id(now), event, about_program(now))
-        await self._appender.append(
-            AppendCommand(streams=(StreamAppend(self._stream, (new,)),), fence=self._fence)
-        )
+    def begin(self, version: int) -> None:
+        """The shard's stream has this version; nothing may be noted before."""
+        self.version = self._committed = version
+
+    async def until_committed(self, version: int) -> None:
+        """Wait until the log has all up to that version of the shard's stream."""
+        while self._committed < version:
+            self._committed_more.clear()
+            await self._committed_more.wait()
 
     async def room(self) -> None:
         """Wait until there is room for another note."""
@@ -81,10 +91,11 @@ class Journal:
         decisions: Sequence[Decision],
         now: datetime,
         *,
-        report: WorkerReport | None = None,
+        report: Report | None = None,
         event_id: str = "",
+        committed: Callable[[], None] | None = None,
     ) -> None:
-        """Keep an input and its decisions to be written.
+        """Keep an input and its decisions to be written; `committed` is called when they are.
 
         `report` is an input that the log does not have yet, `event_id` names one that it has.
         What came of an input is kept also when it is nothing, since its place in the order
@@ -92,7 +103,9 @@ class Journal:
         """
         if report is None and not event_id and not decisions:
             return
-        self._notes.append(_Note(decisions, now, report, event_id))
+        # The decisions, and before them an input that is not in the log.
+        self.version += 1 if report is None else 2
+        self._notes.append(_Note(decisions, now, report, event_id, self.version, committed))
         if len(self._notes) >= NOTES_MAX:
             self._room.clear()
         self._arrived.set()
@@ -113,22 +126,29 @@ class Journal:
         """Hand over all that is noted."""
         while self._notes:
             note = self._notes[0]
-            await self._appender.enqueue(self._command(note))
+            await self._appender.enqueue(self._command(note), partial(self._settled, note))
             # Only now, so that an ending that interrupts the wait loses nothing.
             self._notes.popleft()
             self._room.set()
             self._requests.written(note.decisions)
 
+    def _settled(self, note: _Note) -> None:
+        """The log has the note."""
+        self._committed = note.version
+        self._committed_more.set()
+        if note.committed is not None:
+            note.committed()
+
     def _command(self, note: _Note) -> AppendCommand:
         event_id, now = note.event_id, note.now
         shard_events = []
         if note.report is None:
-            about = self._provenance.of_decisions(note.decisions, now)
+            about = self.provenance.of_decisions(note.decisions, now)
         else:
             event_id = _event_id(now)
-            about = self._provenance.of_report(note.report, now)
+            about = self.provenance.of_report(note.report, now)
             shard_events.append(new_event(event_id, note.report, about))
-            self._provenance.take(note.report, now)
+            self.provenance.take(note.report, now)
         decided = SchedulerDecided(
             input_event_id=event_id,
             at=now,
@@ -150,10 +170,10 @@ class Journal:
             seen = request_event(decision)
             if seen is not None:
                 request_id, payload = seen
-                about = self._provenance.of_decision(request_id, decision, now)
+                about = self.provenance.of_decision(request_id, decision, now)
                 about = replace(about, causation_id=causation_id)
                 events.setdefault(request_id, []).append(new_event(_event_id(now), payload, about))
-            self._provenance.take(decision, now)
+            self.provenance.take(decision, now)
         return events
 
 

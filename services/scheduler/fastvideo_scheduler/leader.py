@@ -8,14 +8,14 @@ dispatched while the log is away.
 import asyncio
 from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from fastvideo.clock import Clock
 from fastvideo.errors import FastVideoError
 from fastvideo.events.appender import Appender, AppenderLimits
 from fastvideo.events.catalog import TERMINAL as TERMINAL_EVENTS
 from fastvideo.events.catalog import payload_of
-from fastvideo.events.records import Lease, StoredEvent
+from fastvideo.events.records import Lease, Snapshot, StoredEvent
 from fastvideo.events.store import EventStore
 from fastvideo.events.subscription import LogSubscription
 from fastvideo.events.wakeups import Wakeups
@@ -29,9 +29,10 @@ from fastvideo.scheduling.events import (
     BatchExecuted,
     Decision,
     DispatchBatch,
+    LeaderElected,
     WorkerAttached,
-    WorkerDraining,
     WorkerLost,
+    WorkerReattached,
 )
 from fastvideo.scheduling.inputs import (
     CancelRequested,
@@ -41,14 +42,16 @@ from fastvideo.scheduling.inputs import (
 )
 from fastvideo.scheduling.policy import SchedulingPolicy
 from fastvideo.scheduling.request_scheduler import ModelCatalog
-from fastvideo.scheduling.work import CancelScope, CancelScopeKind
 from fastvideo.telemetry.logging import get_logger
 from fastvideo_scheduler.fleet import Fleet
-from fastvideo_scheduler.journal import Journal
-from fastvideo_scheduler.link import LinkInput, LinkTerms, WorkerAddress, WorkerLink
-from fastvideo_scheduler.provenance import WorkerReport
-from fastvideo_scheduler.rebuild import LiveRecord, LowWater, accepted_record, rebuild
+from fastvideo_scheduler.journal import Journal, shard_stream
+from fastvideo_scheduler.link import Committed, LinkInput, LinkTerms, WorkerLink
+from fastvideo_scheduler.provenance import Report
+from fastvideo_scheduler.rebuild import LiveRecord, LowWater, accepted_record
+from fastvideo_scheduler.recovery import RecoverySource, acceptance_of, recover, scope_of
 from fastvideo_scheduler.requests import LiveRequests
+from fastvideo_scheduler.saved_term import SavedTerm
+from fastvideo_scheduler.stream import WorkerAddress
 
 _LOG: Final = get_logger(__name__)
 
@@ -58,6 +61,9 @@ JOURNAL_LIMITS: Final = AppenderLimits(
 )
 TICK_S: Final = 0.1
 CHECKPOINT_S: Final = 2.0
+SNAPSHOT_S: Final = 2.0
+# Share of the time in which the core may stand still to be copied.
+SNAPSHOT_SHARE_MAX: Final = 0.02
 # How long the end of a term waits for what is still to be written.
 FLUSH_S_MAX: Final = 5.0
 
@@ -77,6 +83,14 @@ class LeaderParts:
     worker_timeout_s: float
 
 
+class StoredInput(NamedTuple):
+    """Where the log has an input."""
+
+    event_id: str
+    partition: int
+    offset: int
+
+
 class Leader:
     """Leads under one lease, from `run` to its end."""
 
@@ -90,7 +104,9 @@ class Leader:
         self._journal = Journal(self._appender, parts.shard, lease.fence, self._requests)
         # One input at a time, in the order in which they ask.
         self._turn = asyncio.Lock()
+        self._low_water: LowWater | None = None
         self._failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        # A part of the state until `_take_over` has put what the log says in its place.
         self.core = SchedulerCore(parts.models, policy=parts.policy, epoch=lease.epoch)
         self.fleet = Fleet(self._link)
 
@@ -104,7 +120,6 @@ class Leader:
         stayed away too long."""
         await self._appender.__aenter__()
         try:
-            await self._journal.elected(self._parts.scheduler_id, self._clock.now())
             await _first_to_end(self._lead(), self._journal.run(), self._fail_with_inputs())
         finally:
             await self.fleet.close()
@@ -112,11 +127,12 @@ class Leader:
             await self._close_appender()
 
     async def _lead(self) -> None:
-        low_water, subscription = await self._recover()
+        subscription = await self._take_over()
         await _first_to_end(
-            self._follow(subscription, low_water),
+            self._follow(subscription),
             self._tick(),
-            self._keep_low_water(low_water),
+            self._keep_low_water(),
+            self._keep_snapshots(),
         )
 
     # -- inputs --------------------------------------------------------------------------
@@ -125,27 +141,42 @@ class Leader:
         self,
         event: SchedulerInput,
         *,
-        report: WorkerReport | None = None,
-        event_id: str = "",
+        report: Report | None = None,
+        source: StoredInput | None = None,
+        committed: Committed | None = None,
     ) -> None:
-        """Decide on an input and carry the decisions out. An error ends the term."""
+        """Decide on an input and carry the decisions out. An error ends the term.
+
+        An input that is no event of the log yet is its own `report`; of one that is, `source`
+        says where.
+        """
         try:
             async with self._turn:
                 await self._journal.room()
                 now = self._clock.now()
                 decisions = self.core.decide(event, now)
+                if isinstance(event, WorkerAttached | WorkerReattached):
+                    self.fleet.open(event.worker_id)
                 self._carry_out(decisions)
-                self._journal.note(decisions, now, report=report, event_id=event_id)
+                self._journal.note(
+                    decisions,
+                    now,
+                    report=report,
+                    event_id=source.event_id if source is not None else "",
+                    committed=committed,
+                )
+                if source is not None and self._low_water is not None:
+                    self._low_water.read(source.partition, source.offset)
         except Exception as error:
             if not self._failed.done():
                 self._failed.set_exception(error)
             raise
 
-    async def _take_report(self, event: LinkInput) -> None:
+    async def _take_report(self, event: LinkInput, committed: Committed) -> None:
         """What a worker's link tells."""
         if isinstance(event, WorkerAttached):
             _LOG.info("worker attached", worker_id=event.worker_id, address=event.address)
-        await self.take(event, report=None if isinstance(event, WorkerDraining) else event)
+        await self.take(event, report=event, committed=committed)
         if isinstance(event, BatchExecuted):
             self._spans.end_batch(event)
         elif isinstance(event, WorkerLost):
@@ -155,7 +186,7 @@ class Leader:
         spec = record.spec
         if self._requests.spec(spec.request_id) is not None:
             return
-        self._requests.begin(spec, record.traceparent)
+        self._requests.begin(spec, acceptance_of(record))
         submitted = RequestSubmitted(
             spec=spec,
             offset=record.offset,
@@ -164,16 +195,14 @@ class Leader:
             progress=record.progress,
             started_at=record.started_at,
         )
-        await self.take(submitted, event_id=record.event_id)
+        source = StoredInput(record.event_id, record.partition, record.offset)
+        await self.take(submitted, source=source)
 
     async def _take_cancel(
-        self, request_id: str, asked: RequestCancelRequested, event_id: str
+        self, request_id: str, asked: RequestCancelRequested, source: StoredInput
     ) -> None:
-        scope = asked.scope
-        if scope.kind is CancelScopeKind.SESSION:
-            # One event a request: the gateway resolves a session's.
-            scope = CancelScope(kind=CancelScopeKind.REQUEST, target_id=request_id)
-        await self.take(CancelRequested(scope=scope, reason=asked.reason), event_id=event_id)
+        scope = scope_of(request_id, asked)
+        await self.take(CancelRequested(scope=scope, reason=asked.reason), source=source)
 
     # -- decisions -----------------------------------------------------------------------
 
@@ -201,44 +230,88 @@ class Leader:
 
     # -- the log -------------------------------------------------------------------------
 
-    async def _recover(self) -> tuple[LowWater, LogSubscription]:
-        """Take over what lives in the log."""
-        marks = await self._parts.store.load_checkpoint(self._checkpoint)
-        found = await rebuild(self._parts.store, marks)
-        _LOG.info("leading", epoch=self.epoch, live_requests=len(found.live))
-        for record in found.live:
+    async def _take_over(self) -> LogSubscription:
+        """Go on where the last leader ended, as far as the log knows."""
+        parts = self._parts
+        found = await recover(
+            RecoverySource(
+                store=parts.store, stream=self._name, models=parts.models, policy=parts.policy
+            )
+        )
+        self.core = found.core
+        self._journal.begin(found.version)
+        specs = {spec.request_id: spec for spec in found.core.specs}
+        for acceptance in found.acceptances:
+            self._requests.begin(specs[acceptance.request_id], acceptance)
+        self._journal.provenance.resume(found.core, self._clock.now())
+        elected = LeaderElected(scheduler_id=parts.scheduler_id, epoch=self.epoch, anew=found.anew)
+        await self.take(elected, report=elected)
+        _LOG.info("leading", epoch=self.epoch, anew=found.anew, live_requests=len(specs))
+        records = [acceptance_of(record) for record in found.submissions]
+        self._low_water = LowWater(found.cursors, [*found.acceptances, *records])
+        for record in found.submissions:
             await self._take_request(record)
-            for event_id, asked in record.cancels:
-                await self._take_cancel(record.spec.request_id, asked, event_id)
-        subscription = LogSubscription(self._parts.store, found.cursors, self._parts.wakeups)
-        return LowWater(found.cursors, found.live), subscription
+        for request_id, asked, event_id in found.cancels:
+            # All of this was read already, so no cursor moves by it.
+            await self._take_cancel(request_id, asked, StoredInput(event_id, 0, 0))
+        self.fleet.start(found.core)
+        return LogSubscription(parts.store, found.cursors, parts.wakeups)
 
-    async def _follow(self, subscription: LogSubscription, low_water: LowWater) -> None:
+    async def _follow(self, subscription: LogSubscription) -> None:
         async for stored in subscription:
-            await self._read(stored, low_water)
-            low_water.read(stored.partition, stored.offset)
+            await self._read(stored)
+            self._mark.read(stored.partition, stored.offset)
 
-    async def _read(self, stored: StoredEvent, low_water: LowWater) -> None:
+    async def _read(self, stored: StoredEvent) -> None:
         request_id = stored.stream_id.removeprefix(STREAM_PREFIX)
         if stored.type == RequestAccepted.__name__:
             record = accepted_record(stored)
-            low_water.accepted(record.spec.request_id, stored.partition, stored.offset)
+            self._mark.accepted(record.spec.request_id, stored.partition, stored.offset)
             await self._take_request(record)
         elif stored.type == RequestCancelRequested.__name__:
             payload = payload_of(stored)
             assert isinstance(payload, RequestCancelRequested)
-            await self._take_cancel(request_id, payload, stored.event_id)
+            source = StoredInput(stored.event_id, stored.partition, stored.offset)
+            await self._take_cancel(request_id, payload, source)
         elif stored.type in TERMINAL_EVENTS:
-            low_water.ended(request_id, stored.partition)
+            self._mark.ended(request_id, stored.partition)
 
-    async def _keep_low_water(self, low_water: LowWater) -> None:
+    async def _keep_snapshots(self) -> None:
+        """Save the term now and then, as long as something happens."""
+        saved, pause_s = -1, 0.0
+        log_epoch = await self._parts.store.log_epoch()
+        while True:
+            await asyncio.sleep(pause_s)
+            pause_s = SNAPSHOT_S
+            version = self._journal.version
+            if version == saved:
+                continue
+            begun_s = self._clock.monotonic_s()
+            term = SavedTerm(
+                core=self.core.snapshot(),
+                acceptances=self._requests.acceptances,
+                cursors=self._mark.cursors,
+                log_epoch=log_epoch,
+            )
+            # While it is taken nothing is decided: that may cost its share of the time.
+            took_s = self._clock.monotonic_s() - begun_s
+            pause_s = max(SNAPSHOT_S, took_s / SNAPSHOT_SHARE_MAX)
+            body = await asyncio.to_thread(term.encode)
+            # A snapshot must never know what the log does not.
+            await self._journal.until_committed(version)
+            snapshot = Snapshot(version, body)
+            await self._parts.store.save_snapshot(self._name, snapshot, self._lease.fence)
+            saved = version
+
+    async def _keep_low_water(self) -> None:
+        low_water = self._mark
         saved = dict(low_water.marks)
         while True:
             await asyncio.sleep(CHECKPOINT_S)
             for partition, mark in low_water.marks.items():
                 if mark != saved[partition]:
                     await self._parts.store.save_checkpoint(
-                        self._checkpoint, partition, mark, self._lease.fence
+                        self._name, partition, mark, self._lease.fence
                     )
                     saved[partition] = mark
 
@@ -262,12 +335,19 @@ class Leader:
             _LOG.warning("the end of the term is not written", error=str(error))
 
     @property
-    def _checkpoint(self) -> str:
-        return f"scheduler-{self._parts.shard}"
+    def _name(self) -> str:
+        """Of the shard's stream, its checkpoint and its snapshots."""
+        return shard_stream(self._parts.shard)
 
-    def _link(self, worker: WorkerAddress) -> WorkerLink:
+    @property
+    def _mark(self) -> LowWater:
+        """How far the log was read."""
+        assert self._low_water is not None
+        return self._low_water
+
+    def _link(self, worker: WorkerAddress, reported: int | None) -> WorkerLink:
         terms = LinkTerms(self._parts.scheduler_id, self.epoch, self._parts.worker_timeout_s)
-        return WorkerLink(worker, terms, self._take_report, self._clock)
+        return WorkerLink(worker, terms, self._take_report, self._clock, reported=reported)
 
 
 async def _first_to_end(*works: Coroutine[Any, Any, None]) -> None:

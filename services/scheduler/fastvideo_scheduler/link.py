@@ -1,67 +1,49 @@
-"""One worker's stream: commands out, reports in, heartbeats both ways."""
+"""One worker, as long as its loops may live: its stream, and the next one when that breaks.
+
+A worker whose stream broke is detached. It is dialled again, and goes on with its loops; when it
+does not come back in the time that silence may last, it is lost, and so are they.
+"""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+import contextlib
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from functools import partial
+from typing import Final
 
-import grpc
-
-from fastvideo import wire
-from fastvideo.api.worker.v1 import worker_pb2, worker_pb2_grpc
 from fastvideo.clock import Clock
-from fastvideo.errors import FastVideoError, Fenced, Unavailable
-from fastvideo.rpc.channel import open_channel
-from fastvideo.rpc.errors import from_rpc_error
-from fastvideo.scheduling.commands import (
-    CancelStream,
-    ExecuteBatch,
-    PrepareLoop,
-    ReleaseLoops,
-    YieldBatch,
-)
+from fastvideo.errors import FastVideoError, Fenced
 from fastvideo.scheduling.effects import WorkerCommand
 from fastvideo.scheduling.events import (
-    BatchExecuted,
-    LoopFailed,
-    LoopPrepared,
     WorkerAttached,
-    WorkerDraining,
+    WorkerDetached,
     WorkerLost,
+    WorkerReattached,
 )
 from fastvideo.telemetry.logging import get_logger
-
-if TYPE_CHECKING:
-    from fastvideo.api.worker.v1.worker_pb2_grpc import WorkerServiceAsyncStub
+from fastvideo_scheduler.stream import (
+    NOT_TAKEN,
+    WORKER_REPLACED,
+    StreamInput,
+    StreamTerms,
+    WorkerAddress,
+    WorkerStream,
+)
 
 _LOG: Final = get_logger(__name__)
 
-# Commands that a slow worker has not taken yet.
-OUTGOING_MAX: Final = 4_096
-BEATS_PER_TIMEOUT: Final = 4
 # A worker that loads a model while it is dialled answers late.
 ATTACH_S_MAX: Final = 30.0
+REDIAL_S_MIN: Final = 0.05
+REDIAL_S_MAX: Final = 0.5
+# A live worker listens; one that refuses so often in a row is no process any more.
+REFUSALS_MAX: Final = 3
+_CONNECT_S_MAX: Final = 1.0
 
-COMMANDS: Final[Mapping[type, str]] = {
-    PrepareLoop: "prepare_loop",
-    ExecuteBatch: "execute_batch",
-    ReleaseLoops: "release_loops",
-    YieldBatch: "yield_batch",
-    CancelStream: "cancel_stream",
-}
-"""Commands of workers, and where each goes in a message."""
-
-LinkInput = WorkerAttached | WorkerDraining | WorkerLost | LoopPrepared | LoopFailed | BatchExecuted
-Take = Callable[[LinkInput], Awaitable[None]]
-
-
-@dataclass(frozen=True, slots=True)
-class WorkerAddress:
-    """Where a worker said that it can be dialled."""
-
-    worker_id: str
-    address: str
-    incarnation: str
+LinkInput = StreamInput | WorkerDetached | WorkerLost
+Committed = Callable[[], None]
+Take = Callable[[LinkInput, Committed], Awaitable[None]]
+"""Takes in what a link tells; the second argument is called once that is in the log."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,56 +56,73 @@ class LinkTerms:
 
 
 class WorkerLink:
-    """Holds the stream to one worker from dialling to its end.
+    """Keeps a stream to one worker until the worker is lost.
 
-    `take` gets the worker's reports in order, first WorkerAttached, last WorkerLost.
+    `take` gets what the worker reports in order: first WorkerAttached or, of a worker whose
+    loops live on (`reported` is its last report that the log has), what came after that and
+    WorkerReattached; last WorkerLost.
     """
 
-    def __init__(self, worker: WorkerAddress, terms: LinkTerms, take: Take, clock: Clock) -> None:
+    def __init__(
+        self,
+        worker: WorkerAddress,
+        terms: LinkTerms,
+        take: Take,
+        clock: Clock,
+        *,
+        reported: int | None = None,
+    ) -> None:
         self.worker = worker
-        self.attached = False
         self._terms = terms
         self._take = take
         self._clock = clock
-        self._outgoing: asyncio.Queue[worker_pb2.AttachRequest | None] = asyncio.Queue()
-        self._heard_s = clock.monotonic_s()
-        self._busy = False
-        self._failure: FastVideoError | None = None
+        # It was lost because it answered heartbeats and took no command.
+        self.is_deaf = False
+        # Whether the core has this incarnation, so that its loss must be told.
+        self._known = reported is not None
+        # The last report that was taken in, and the last that is in the log.
+        self._reported = self._acknowledged = reported or 0
+        self._stream: WorkerStream | None = None
+        # Commands go to the worker only after the core has heard what it holds.
+        self._open = False
+
+    @property
+    def attached(self) -> bool:
+        """Whether its stream is up."""
+        return self._stream is not None and self._stream.attached
 
     @property
     def is_alive(self) -> bool:
-        """Whether the worker is attached and was heard of within two of its heartbeats."""
-        silence_s = self._clock.monotonic_s() - self._heard_s
-        return self.attached and silence_s <= 2.5 * self._terms.timeout_s / BEATS_PER_TIMEOUT
+        """Whether it was heard of within two of its heartbeats."""
+        return self._stream is not None and self._stream.is_alive
+
+    def open(self) -> None:
+        """The core knows what the worker holds: what it decides from now on goes there."""
+        self._open = True
 
     def send(self, command: WorkerCommand) -> None:
-        """Queue a command; one that finds the queue full ends the link."""
-        request = worker_pb2.AttachRequest()
-        target = getattr(request, COMMANDS[type(command)])
-        target.SetInParent()
-        wire.fill_proto(command, target)
-        self._put(request)
+        """Send a command; one for a worker that is detached is dropped, and decided again."""
+        if self._stream is not None and self._open:
+            self._stream.send(command)
 
     async def run(self) -> None:
-        """Dial and stay until either side ends it; does not raise for a worker's failure."""
-        try:
-            async with open_channel(self.worker.address) as channel:
-                stub: WorkerServiceAsyncStub = worker_pb2_grpc.WorkerServiceStub(channel)
-                await self._attach(stub)
-            reason = self._failure.message if self._failure else "the worker ended the stream"
-        except grpc.RpcError as error:
-            failure = self._failure or from_rpc_error(error)
-            reason = failure.message
-        except FastVideoError as error:
-            reason = error.message
-        await self.lose(reason)
+        """Dial, and dial again; ends when the worker is lost or was never reached."""
+        lost_at_s = self._clock.monotonic_s() + self._terms.timeout_s
+        while True:
+            error = await self._hold(lost_at_s)
+            if self._was_attached:
+                await self._detached(error)
+                lost_at_s = self._clock.monotonic_s() + self._terms.timeout_s
+            if not self._known or not await self._may_come_back(error, lost_at_s):
+                await self.lose(error.message)
+                return
 
     async def lose(self, reason: str) -> None:
-        """Report the worker's loss, unless it never attached or was reported lost before."""
+        """Report the worker's loss, unless the core does not have it."""
         _LOG.info("worker link ended", worker_id=self.worker.worker_id, reason=reason)
-        if self.attached:
-            self.attached = False
-            await self._take(
+        if self._known:
+            self._known = False
+            await self._tell(
                 WorkerLost(
                     worker_id=self.worker.worker_id,
                     incarnation=self.worker.incarnation,
@@ -131,102 +130,80 @@ class WorkerLink:
                 )
             )
 
-    async def _attach(self, stub: "WorkerServiceAsyncStub") -> None:
-        call = stub.Attach(self._requests())
-        watching = asyncio.create_task(self._watch(call))
-        try:
-            async for response in call:
-                self._heard_s = self._clock.monotonic_s()
-                await self._receive(response)
-        except asyncio.CancelledError:
-            # A call that was cancelled here looks as if this task were.
-            task = asyncio.current_task()
-            if self._failure is None or task is None or task.cancelling():
-                raise
-        finally:
-            watching.cancel()
-            call.cancel()
-            # gRPC goes on asking for requests after the end of a call; this is the last one.
-            self._outgoing.put_nowait(None)
-            await asyncio.gather(watching, return_exceptions=True)
+    # -- one stream after the other --------------------------------------------------------
 
-    async def _requests(self) -> AsyncIterator[worker_pb2.AttachRequest]:
-        hello = worker_pb2.Hello(
+    async def _hold(self, lost_at_s: float) -> FastVideoError:
+        """Hold one stream to its end."""
+        self._was_attached = False
+        left_s = max(REDIAL_S_MIN, lost_at_s - self._clock.monotonic_s())
+        terms = StreamTerms(
             scheduler_id=self._terms.scheduler_id,
-            heartbeat_timeout_seconds=self._terms.timeout_s,
+            epoch=self._terms.epoch,
+            timeout_s=self._terms.timeout_s,
+            attach_s_max=left_s if self._known else ATTACH_S_MAX,
+            resume=(self.worker.incarnation, self._reported) if self._known else None,
         )
-        yield worker_pb2.AttachRequest(epoch=self._terms.epoch, hello=hello)
-        while (request := await self._outgoing.get()) is not None:
-            yield request
-
-    async def _receive(self, response: worker_pb2.AttachResponse) -> None:
-        if response.epoch != self._terms.epoch:
-            raise Fenced(f"the worker answers in epoch {response.epoch}", subject="epoch")
-        kind = response.WhichOneof("message")
-        if kind == "heartbeat":
-            return
-        event = self._event(response, kind)
-        self._busy = True
+        self._stream = WorkerStream(
+            self.worker, terms, self._receive, lambda: self._acknowledged, self._clock
+        )
         try:
-            await self._take(event)
+            return await self._stream.run()
         finally:
-            # While a report waits to be taken, the worker's heartbeats are not read.
-            self._busy = False
-            self._heard_s = self._clock.monotonic_s()
+            self._open = False
+            self._stream = None
 
-    def _event(self, response: worker_pb2.AttachResponse, kind: str | None) -> LinkInput:
-        match kind:
-            case "attached":
-                attached = wire.from_proto(WorkerAttached, response.attached)
-                self._check_identity(attached)
-                self.attached = True
-                return attached
-            case "loop_prepared":
-                return wire.from_proto(LoopPrepared, response.loop_prepared)
-            case "loop_failed":
-                return wire.from_proto(LoopFailed, response.loop_failed)
-            case "batch_executed":
-                return wire.from_proto(BatchExecuted, response.batch_executed)
-            case "draining":
-                return WorkerDraining(worker_id=self.worker.worker_id)
-            case _:
-                raise Unavailable(f"the worker sent {kind}", subject=self.worker.worker_id)
+    async def _receive(self, event: StreamInput) -> None:
+        if isinstance(event, WorkerAttached | WorkerReattached):
+            self._known = self._was_attached = True
+        number = getattr(event, "report", 0)
+        self._reported = max(self._reported, number)
+        await self._tell(event, number)
 
-    def _check_identity(self, attached: WorkerAttached) -> None:
-        told = (attached.worker_id, attached.incarnation)
-        if told != (self.worker.worker_id, self.worker.incarnation):
-            raise Unavailable(
-                f"{self.worker.address} is worker {attached.worker_id}, another process than "
-                f"the one that announced itself as {self.worker.worker_id}",
-                subject=self.worker.worker_id,
+    async def _tell(self, event: LinkInput, number: int = 0) -> None:
+        await self._take(event, partial(self._committed, number))
+
+    def _committed(self, number: int) -> None:
+        self._acknowledged = max(self._acknowledged, number)
+
+    async def _detached(self, error: FastVideoError) -> None:
+        _LOG.info("worker detached", worker_id=self.worker.worker_id, reason=error.message)
+        await self._tell(
+            WorkerDetached(
+                worker_id=self.worker.worker_id,
+                incarnation=self.worker.incarnation,
+                reason=error.message,
             )
+        )
 
-    async def _watch(self, call: grpc.aio.StreamStreamCall[Any, Any]) -> None:
-        """Beat, and end the stream of a worker that is silent."""
-        sequence = 0
-        begun_s = self._heard_s = self._clock.monotonic_s()
-        every_s = self._terms.timeout_s / BEATS_PER_TIMEOUT
-        while self._failure is None:
-            slept_from_s = self._clock.monotonic_s()
-            await asyncio.sleep(every_s)
-            now_s = self._clock.monotonic_s()
-            if now_s - slept_from_s > 2 * every_s:
-                # It was this process that stood still: first read what has come meanwhile.
-                self._heard_s = now_s
-            if self.attached:
-                silence_s, limit_s = now_s - self._heard_s, self._terms.timeout_s
-            else:
-                silence_s, limit_s = now_s - begun_s, ATTACH_S_MAX
-            if silence_s > limit_s and not self._busy:
-                self._failure = Unavailable(f"the worker was silent for {silence_s:.1f} s")
-                break
-            sequence += 1
-            self._put(worker_pb2.AttachRequest(heartbeat=worker_pb2.Heartbeat(sequence=sequence)))
-        call.cancel()
+    async def _may_come_back(self, error: FastVideoError, lost_at_s: float) -> bool:
+        """Wait until it is worth to dial again; False when the worker is gone."""
+        self.is_deaf = error.reason == NOT_TAKEN
+        if isinstance(error, Fenced) or error.reason in (WORKER_REPLACED, NOT_TAKEN):
+            return False
+        pause_s, refusals = REDIAL_S_MIN, 0
+        while self._clock.monotonic_s() < lost_at_s:
+            await asyncio.sleep(pause_s)
+            reached = await _reach(self.worker.address)
+            if reached is True:
+                return True
+            refusals = refusals + 1 if reached is False else 0
+            if refusals >= REFUSALS_MAX:
+                return False
+            pause_s = min(2 * pause_s, REDIAL_S_MAX)
+        return False
 
-    def _put(self, request: worker_pb2.AttachRequest) -> None:
-        if self._outgoing.qsize() >= OUTGOING_MAX:
-            self._failure = Unavailable(f"{OUTGOING_MAX} commands wait to be taken")
-            return
-        request.epoch = self._terms.epoch
-        self._outgoing.put_nowait(request)
+
+async def _reach(address: str) -> bool | None:
+    """Whether something listens there; None when that cannot be told."""
+    host, _, port = address.rpartition(":")
+    try:
+        async with asyncio.timeout(_CONNECT_S_MAX):
+            _, writer = await asyncio.open_connection(host.strip("[]"), int(port))
+    except ConnectionRefusedError:
+        return False
+    except (OSError, TimeoutError, ValueError):
+        return None
+    writer.close()
+    with contextlib.suppress(OSError):
+        await writer.wait_closed()
+    return True

@@ -13,6 +13,7 @@ from fastvideo.deployment.card import WORKER_ROLE
 from fastvideo.events.metadata import request_metadata
 from fastvideo.events.types import EventMetadata
 from fastvideo.requests.types import RequestSpec
+from fastvideo.scheduling.core import SchedulerCore
 from fastvideo.scheduling.effects import TERMINAL
 from fastvideo.scheduling.events import (
     AssignLoop,
@@ -21,18 +22,34 @@ from fastvideo.scheduling.events import (
     Decision,
     DeferLoop,
     DispatchBatch,
+    LeaderElected,
     LoopFailed,
     LoopPrepared,
     ReportProgress,
+    RequestSnapshotted,
     RestartRequest,
     WorkerAttached,
+    WorkerDetached,
+    WorkerDraining,
     WorkerLost,
+    WorkerReattached,
     YieldBatch,
 )
 from fastvideo.scheduling.work import LoopRef
 from fastvideo.version import program_version
 
-WorkerReport = WorkerAttached | WorkerLost | LoopPrepared | LoopFailed | BatchExecuted
+Report = (
+    LeaderElected
+    | WorkerAttached
+    | WorkerDetached
+    | WorkerReattached
+    | WorkerDraining
+    | WorkerLost
+    | LoopPrepared
+    | LoopFailed
+    | BatchExecuted
+    | RequestSnapshotted
+)
 """An input that is not in the log until the scheduler writes it."""
 
 # What an event about several requests says only when it is the same for all.
@@ -68,7 +85,7 @@ class Provenance:
         self._known: dict[str, EventMetadata] = {}
         self._loop_ids: dict[str, dict[str, str]] = {}
 
-    def take(self, event: WorkerReport | Decision, now: datetime) -> None:
+    def take(self, event: Report | Decision, now: datetime) -> None:
         """Learn from an input or a decision, after its own event is made."""
         match event:
             case WorkerAttached():
@@ -84,7 +101,14 @@ class Provenance:
             case _ if isinstance(event, TERMINAL):
                 self._forget(event.request_id)
 
-    def of_report(self, report: WorkerReport, now: datetime) -> EventMetadata:
+    def resume(self, core: SchedulerCore, now: datetime) -> None:
+        """Learn what a core knows that was not told here."""
+        for attached in core.attachments:
+            self.take(attached, now)
+        for assignment in core.assignments:
+            self.take(assignment, now)
+
+    def of_report(self, report: Report, now: datetime) -> EventMetadata:
         """About a worker, and the loops that it reports on."""
         match report:
             case LoopPrepared():
@@ -93,6 +117,10 @@ class Provenance:
                 loops = [report.loop]
             case BatchExecuted():
                 loops = [result.loop for result in report.results]
+            case RequestSnapshotted():
+                loops = [LoopRef(request_id=report.request_id)]
+            case LeaderElected():
+                return about_program(now)
             case _:
                 loops = []
         loop_ids = {self._loop_id(loop) for loop in loops}

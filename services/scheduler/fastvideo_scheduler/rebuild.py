@@ -20,6 +20,7 @@ from fastvideo.requests.events import (
 )
 from fastvideo.requests.types import RequestSpec
 from fastvideo.wire import decode
+from fastvideo_scheduler.saved_term import Acceptance
 
 READ_MAX = 1_000
 
@@ -60,12 +61,12 @@ def accepted_record(stored: StoredEvent) -> LiveRecord:
 class LowWater:
     """Up to where, in each partition, every request has ended, by what the log itself says."""
 
-    def __init__(self, cursors: Mapping[int, int], live: Iterable[LiveRecord] = ()) -> None:
+    def __init__(self, cursors: Mapping[int, int], live: Iterable[Acceptance] = ()) -> None:
         self._cursors = dict(cursors)
         # Offsets rise within a partition, so each dict is in order.
         self._live: dict[int, dict[str, int]] = {partition: {} for partition in cursors}
-        for record in sorted(live, key=lambda record: record.offset):
-            self._live[record.partition][record.spec.request_id] = record.offset
+        for known in sorted(live, key=lambda known: known.offset):
+            self._live[known.partition][known.request_id] = known.offset
 
     def accepted(self, request_id: str, partition: int, offset: int) -> None:
         """A request begins there."""
@@ -77,7 +78,12 @@ class LowWater:
 
     def read(self, partition: int, offset: int) -> None:
         """All up to the offset was read."""
-        self._cursors[partition] = offset
+        self._cursors[partition] = max(offset, self._cursors[partition])
+
+    @property
+    def cursors(self) -> Mapping[int, int]:
+        """By partition, the offset up to which all was read."""
+        return dict(self._cursors)
 
     @property
     def marks(self) -> Mapping[int, int]:

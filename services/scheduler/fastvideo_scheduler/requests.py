@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from fastvideo.requests.types import RequestSpec
 from fastvideo.scheduling.effects import TERMINAL
 from fastvideo.scheduling.events import Decision
+from fastvideo_scheduler.saved_term import Acceptance
 from fastvideo_scheduler.spans import Spans
 
 
@@ -13,12 +14,19 @@ class LiveRequests:
 
     def __init__(self) -> None:
         self.specs: dict[str, RequestSpec] = {}
+        self._acceptances: dict[str, Acceptance] = {}
         self.spans = Spans()
 
-    def begin(self, spec: RequestSpec, traceparent: str) -> None:
+    @property
+    def acceptances(self) -> tuple[Acceptance, ...]:
+        """Where the log has each of them."""
+        return tuple(self._acceptances.values())
+
+    def begin(self, spec: RequestSpec, acceptance: Acceptance) -> None:
         """A request came, under a span of whoever accepted it."""
         self.specs[spec.request_id] = spec
-        self.spans.begin_request(spec, traceparent)
+        self._acceptances[spec.request_id] = acceptance
+        self.spans.begin_request(spec, acceptance.traceparent)
 
     def spec(self, request_id: str) -> RequestSpec | None:
         """The request, while it lives."""
@@ -33,4 +41,5 @@ class LiveRequests:
         for decision in decisions:
             if isinstance(decision, TERMINAL):
                 self.specs.pop(decision.request_id, None)
+                self._acceptances.pop(decision.request_id, None)
                 self.spans.end_request(decision)

@@ -8,8 +8,8 @@ from fastvideo.deployment.catalog import Catalog
 from fastvideo.rpc.names import NAME_CHARACTERS_MAX, require_name
 from fastvideo_scheduler.card import deployment_card
 from fastvideo_scheduler.leader import Leader
-from fastvideo_scheduler.link import WorkerAddress
 from fastvideo_scheduler.shard import Shard
+from fastvideo_scheduler.stream import WorkerAddress
 
 Context = Any
 

@@ -10,7 +10,13 @@ from collections.abc import Coroutine
 from typing import Any, Final, Protocol
 
 from fastvideo.errors import FastVideoError, ResourceExhausted
-from fastvideo.scheduling.commands import ExecuteBatch, PrepareLoop, ReleaseLoops, SnapshotLoops
+from fastvideo.scheduling.commands import (
+    CancelStream,
+    ExecuteBatch,
+    PrepareLoop,
+    ReleaseLoops,
+    SnapshotLoops,
+)
 from fastvideo.scheduling.events import ResidentLoop, WorkerDraining, WorkerReattached
 from fastvideo.scheduling.work import LoopRef
 from fastvideo.telemetry.logging import get_logger
@@ -19,7 +25,7 @@ from fastvideo_worker.outbox import Outbox, Report
 
 _LOG: Final = get_logger(__name__)
 
-Command = PrepareLoop | ExecuteBatch | ReleaseLoops | SnapshotLoops
+Command = PrepareLoop | ExecuteBatch | ReleaseLoops | SnapshotLoops | CancelStream
 
 
 class Stream(Protocol):
@@ -120,6 +126,8 @@ class Assignments:
                 self._spawn(self._execute(command, self._generation))
             case SnapshotLoops():
                 self._spawn(self._snapshot(command, self._generation))
+            case CancelStream():
+                self._commands.cancel_stream(command)
             case ReleaseLoops():
                 for loop in [loop for loop in self._preparing if _covers(command, loop)]:
                     del self._preparing[loop]
@@ -183,6 +191,7 @@ class Assignments:
                 loop=loop,
                 loop_id=command.loop_id,
                 model_instance_id=command.model_instance_id,
+                preparing=True,
             )
         return WorkerReattached(
             worker_id=self._worker_id,

@@ -13,7 +13,14 @@ from fastvideo.requests.types import ErrorDetail, RequestSpec
 from fastvideo.rpc.channel import open_channel
 from fastvideo.rpc.server import Server, Service
 from fastvideo.scheduling.commands import ExecuteBatch, PrepareLoop, ReleaseLoops
-from fastvideo.scheduling.events import BatchExecuted, LoopPrepared, WorkerAttached
+from fastvideo.scheduling.events import (
+    BatchExecuted,
+    LoopPrepared,
+    RequestSnapshotted,
+    ResidentLoop,
+    WorkerAttached,
+    WorkerReattached,
+)
 from fastvideo.scheduling.work import (
     LoopRef,
     LoopResult,
@@ -25,6 +32,13 @@ from fastvideo.scheduling.work import (
 from tests.unit.scheduling.world import units_of
 
 MODEL = "moving-digits"
+FIELDS = {
+    WorkerAttached: "attached",
+    WorkerReattached: "reattached",
+    LoopPrepared: "loop_prepared",
+    BatchExecuted: "batch_executed",
+    RequestSnapshotted: "request_snapshotted",
+}
 
 
 @dataclass
@@ -40,6 +54,12 @@ class Script:
     silent: bool = False
     # Sends every report of a batch this many times.
     repeat: int = 1
+    # Keeps its loops when a stream ends.
+    keeps: bool = True
+    # Takes commands, but never says so.
+    deaf: bool = False
+    credits: int = 0
+    snapshots: bool = False
 
     def __post_init__(self) -> None:
         self.go.set()
@@ -64,6 +84,13 @@ class ScriptedWorker(worker_pb2_grpc.WorkerServiceServicer):
         self._units: dict[str, tuple[RequestSpec, list[WorkUnit], int]] = {}
         self._schedulers = schedulers
         self._streams: set[asyncio.Queue[worker_pb2.AttachResponse | None]] = set()
+        # What a stream hands over to the next one.
+        self.outbox: list[LoopPrepared | BatchExecuted | RequestSnapshotted] = []
+        self.acknowledged = 0
+        self._open: dict[str, ExecuteBatch] = {}
+        self._versions: dict[LoopRef, int] = {}
+        self._stream: tuple[int, asyncio.Queue] | None = None
+        self.resumed: list[int] = []
         self._tasks: set[asyncio.Task[None]] = set()
 
     # -- serving -------------------------------------------------------------------------
@@ -107,74 +134,104 @@ class ScriptedWorker(worker_pb2_grpc.WorkerServiceServicer):
     async def Attach(self, request_iterator, context):
         first = await anext(aiter(request_iterator))
         assert first.WhichOneof("message") == "hello"
+        hello = first.hello
         self.epochs.append(first.epoch)
-        self.held.clear()
         out: asyncio.Queue[worker_pb2.AttachResponse | None] = asyncio.Queue()
+        for other in self._streams:
+            other.put_nowait(None)
         self._streams.add(out)
-        self._put(out, first.epoch, attached=self._attached())
-        reading = self._spawn(self._read(request_iterator, first.epoch, out))
+        self._stream = (first.epoch, out)
+        taken = [0]
+        if hello.resume_incarnation == self.incarnation and self.script.keeps:
+            self.resumed.append(hello.resume_after)
+            for report in self.outbox[hello.resume_after :]:
+                self._send(report)
+            self._send(self._inventory())
+        else:
+            self._start_over()
+            self._send(self._attached())
+        reading = self._spawn(self._read(request_iterator, first.epoch, taken))
         beating = self._spawn(
-            self._beat(first.epoch, out, first.hello.heartbeat_timeout_seconds / 4)
+            self._beat(first.epoch, out, taken, hello.heartbeat_timeout_seconds / 4)
         )
         try:
             while (response := await out.get()) is not None:
                 yield response
         finally:
             self._streams.discard(out)
+            if self._stream == (first.epoch, out):
+                self._stream = None
             reading.cancel()
             beating.cancel()
+
+    def _start_over(self) -> None:
+        self.held.clear()
+        self._open.clear()
+        self._versions.clear()
+        # Old numbers are not used again.
+        self.outbox = [None] * len(self.outbox)
 
     def end_streams(self) -> None:
         for out in self._streams:
             out.put_nowait(None)
 
-    async def _read(self, requests: AsyncIterator, epoch: int, out: asyncio.Queue) -> None:
+    async def _read(self, requests: AsyncIterator, epoch: int, taken: list[int]) -> None:
         async for request in requests:
             assert request.epoch == epoch
             match request.WhichOneof("message"):
+                case "heartbeat":
+                    self.acknowledged = max(self.acknowledged, request.heartbeat.acknowledged)
+                    continue
                 case "prepare_loop":
-                    self._prepare(wire.from_proto(PrepareLoop, request.prepare_loop), epoch, out)
+                    self._prepare(wire.from_proto(PrepareLoop, request.prepare_loop))
                 case "execute_batch":
                     batch = wire.from_proto(ExecuteBatch, request.execute_batch)
                     self.batches.append((time.monotonic(), batch))
-                    self._spawn(self._execute(batch, epoch, out))
+                    self._open[batch.batch_id] = batch
+                    self._spawn(self._execute(batch))
                 case "release_loops":
-                    command = wire.from_proto(ReleaseLoops, request.release_loops)
-                    self.released.append(command)
-                    self.held.pop((command.request_id, command.attempt), None)
+                    self._release(wire.from_proto(ReleaseLoops, request.release_loops))
+            taken[0] += 1
 
-    async def _beat(self, epoch: int, out: asyncio.Queue, every_s: float) -> None:
+    async def _beat(self, epoch: int, out: asyncio.Queue, taken: list[int], every_s: float) -> None:
         while True:
             await asyncio.sleep(every_s)
             if not self.script.silent:
-                out.put_nowait(
-                    worker_pb2.AttachResponse(epoch=epoch, heartbeat=worker_pb2.Heartbeat())
-                )
+                beat = worker_pb2.Heartbeat(acknowledged=0 if self.script.deaf else taken[0])
+                out.put_nowait(worker_pb2.AttachResponse(epoch=epoch, heartbeat=beat))
+
+    def _release(self, command: ReleaseLoops) -> None:
+        self.released.append(command)
+        key = (command.request_id, command.attempt)
+        for node_id in command.node_ids or tuple(self.held.get(key, ())):
+            self.held[key].discard(node_id)
+            self._versions.pop(LoopRef(request_id=key[0], node_id=node_id, attempt=key[1]), None)
+        if not self.held.get(key):
+            self.held.pop(key, None)
 
     # -- loops ---------------------------------------------------------------------------
 
-    def _prepare(self, command: PrepareLoop, epoch: int, out: asyncio.Queue) -> None:
+    def _prepare(self, command: PrepareLoop) -> None:
         self.prepared.append((time.monotonic(), command))
         self.held[(command.loop.request_id, command.loop.attempt)].add(command.loop.node_id)
         units = units_of(command.request, command.loop, command.model_instance_id)
         plan = self._plan(command.request, units, 0, command.loop)
-        self._put(
-            out,
-            epoch,
-            loop_prepared=LoopPrepared(worker_id=self.worker_id, plan=plan, seconds=0.0),
-        )
+        self._report(LoopPrepared(worker_id=self.worker_id, plan=plan, seconds=0.0))
 
     def _plan(
         self, spec: RequestSpec, units: list[WorkUnit], position: int, loop: LoopRef
     ) -> WorkPlan:
         unit = units[position]
         self._units[unit.unit_id] = (spec, units, position)
+        self._versions[loop] = position
         return WorkPlan(loop=loop, state_version=position, units=(unit,))
 
-    async def _execute(self, batch: ExecuteBatch, epoch: int, out: asyncio.Queue) -> None:
+    async def _execute(self, batch: ExecuteBatch) -> None:
         await self.script.go.wait()
         if self.script.step_seconds:
             await asyncio.sleep(self.script.step_seconds)
+        if batch.batch_id not in self._open:
+            return
         executed = BatchExecuted(
             worker_id=self.worker_id,
             batch_id=batch.batch_id,
@@ -185,8 +242,10 @@ class ScriptedWorker(worker_pb2_grpc.WorkerServiceServicer):
             forwards=1,
         )
         self.reports.append((time.monotonic(), batch.unit_ids[0]))
-        for _ in range(self.script.repeat):
-            self._put(out, epoch, batch_executed=executed)
+        del self._open[batch.batch_id]
+        self._report(executed)
+        for _ in range(self.script.repeat - 1):
+            self._send(self.outbox[-1])
 
     def _result(self, unit_id: str) -> StepResult:
         spec, units, position = self._units.pop(unit_id)
@@ -197,6 +256,7 @@ class ScriptedWorker(worker_pb2_grpc.WorkerServiceServicer):
         if position + 1 < len(units):
             return replace(result, next_plan=self._plan(spec, units, position + 1, unit.loop))
         node_id = unit.loop.node_id
+        self._versions.pop(unit.loop, None)
         return replace(
             result,
             loop_result=LoopResult(
@@ -215,14 +275,34 @@ class ScriptedWorker(worker_pb2_grpc.WorkerServiceServicer):
             memory_bytes={"activations": self.memory},
             compute_slots=1,
             io_slots=2,
+            credits=self.script.credits,
+            snapshots=self.script.snapshots,
         )
 
-    def _put(self, out: asyncio.Queue, epoch: int, **message: object) -> None:
-        if self.script.silent:
+    def _inventory(self) -> WorkerReattached:
+        return WorkerReattached(
+            worker_id=self.worker_id,
+            incarnation=self.incarnation,
+            loops=tuple(
+                ResidentLoop(loop=loop, state_version=version)
+                for loop, version in self._versions.items()
+            ),
+            batch_ids=tuple(self._open),
+            scopes=tuple(f"{name}/{attempt}" for name, attempt in self.held),
+            report=len(self.outbox),
+        )
+
+    def _report(self, event) -> None:
+        numbered = replace(event, report=len(self.outbox) + 1)
+        self.outbox.append(numbered)
+        self._send(numbered)
+
+    def _send(self, event) -> None:
+        if self.script.silent or self._stream is None:
             return
-        ((name, value),) = message.items()
+        epoch, out = self._stream
         response = worker_pb2.AttachResponse(epoch=epoch)
-        wire.fill_proto(value, getattr(response, name))
+        wire.fill_proto(event, getattr(response, FIELDS[type(event)]))
         out.put_nowait(response)
 
     def _spawn(self, work) -> asyncio.Task[None]:

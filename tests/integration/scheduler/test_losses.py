@@ -71,9 +71,27 @@ async def test_a_second_process_under_a_living_worker_s_name_is_left_alone(stage
     await until(lambda: second.epochs)
 
 
-async def test_a_broken_stream_is_dialled_again(stage: Stage):
+async def test_a_broken_stream_costs_no_loop(stage: Stage):
     scheduler = await stage.scheduler()
     worker = await stage.worker("w1", scheduler)
+    worker.script.step_seconds = 0.01
+    await stage.submit("r1", steps=30)
+    for batches in (1, 10, 20):
+        await until(lambda n=batches: len(worker.batches) >= n)
+        worker.end_streams()
+    metrics = (await stage.ended("r1")).payload.metrics
+    assert (metrics.attempts, metrics.units) == (1, 1 + 30 + 3 + 1)
+    assert len(worker.epochs) == 4
+    assert len(worker.resumed) == 3
+    types = [event.type for event in await stage.shard_events()]
+    assert types.count("WorkerDetached") == types.count("WorkerReattached") == 3
+    assert "WorkerLost" not in types
+
+
+async def test_a_worker_that_kept_nothing_begins_anew(stage: Stage):
+    scheduler = await stage.scheduler()
+    worker = await stage.worker("w1", scheduler)
+    worker.script.keeps = False
     worker.script.step_seconds = 0.01
     await stage.submit("r1", steps=10)
     await until(lambda: worker.batches)
@@ -82,9 +100,46 @@ async def test_a_broken_stream_is_dialled_again(stage: Stage):
     assert len(worker.epochs) == 2
 
 
+async def test_reports_are_acknowledged_once_they_are_in_the_log(stage: Stage):
+    scheduler = await stage.scheduler()
+    worker = await stage.worker("w1", scheduler)
+    await stage.submit("r1", steps=10)
+    await stage.ended("r1")
+    await until(lambda: worker.acknowledged == len(worker.outbox) > 0)
+
+
+async def test_a_worker_that_beats_but_takes_no_command_is_lost(stage: Stage):
+    scheduler = await stage.scheduler()
+    first = await stage.worker("w1", scheduler)
+    first.script.deaf = True
+    first.script.keeps = False
+    first.script.go.clear()
+    await stage.submit("r1", steps=3)
+    await until(lambda: first.batches)
+    await stage.worker("w2", scheduler)
+    assert (await stage.ended("r1")).payload.metrics.attempts == 2
+
+
+async def test_a_worker_is_given_no_more_than_it_takes(stage: Stage):
+    scheduler = await stage.scheduler()
+    worker = ScriptedWorker("w1", [scheduler.address])
+    worker.script.credits = 2
+    worker.script.go.clear()
+    await stage.stack.enter_async_context(worker)
+    for n in range(6):
+        await stage.submit(f"r{n}", steps=3)
+    await until(lambda: worker.batches)
+    await asyncio.sleep(0.1)
+    assert len(worker.prepared) - len(worker.outbox) + len(worker.batches) <= 2
+    worker.script.go.set()
+    for n in range(6):
+        assert (await stage.ended(f"r{n}")).type == "RequestCompleted"
+
+
 async def test_too_many_losses_fail_the_request(stage: Stage):
     scheduler = await stage.scheduler(attempts_max=2)
     worker = await stage.worker("w1", scheduler)
+    worker.script.keeps = False
     worker.script.go.clear()
     await stage.submit("r1")
     for losses in (1, 2):
@@ -95,7 +150,7 @@ async def test_too_many_losses_fail_the_request(stage: Stage):
     assert failed.metrics.attempts == 2
 
 
-async def test_a_standby_takes_over_and_every_live_request_begins_again(stage: Stage):
+async def test_a_standby_takes_over_and_no_loop_begins_again(stage: Stage):
     port = free_port()
     address = f"127.0.0.1:{port}"
     with scheduler_process(stage, port) as process:
@@ -117,9 +172,12 @@ async def test_a_standby_takes_over_and_every_live_request_begins_again(stage: S
         for n in range(3):
             done = await stage.ended(f"r{n}")
             assert done.type == "RequestCompleted"
-            assert done.payload.metrics.attempts == 2
+            metrics = done.payload.metrics
+            assert (metrics.attempts, metrics.units) == (1, 1 + 40 + 3 + 1)
         elected = [e.payload for e in await stage.shard_events() if e.type == "LeaderElected"]
         assert [e.scheduler_id for e in elected] == ["scheduler-1", "scheduler-2"]
+        assert [e.anew for e in elected] == [True, False]
+        assert len(worker.resumed) == 1
 
 
 async def test_a_scheduler_that_is_told_to_stop_gives_its_lease_back(stage: Stage):

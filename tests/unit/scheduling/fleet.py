@@ -163,7 +163,7 @@ class Fleet(World):
             for node_id, (units, position) in nodes.items()
             if position < len(units)
         ]
-        loops += [ResidentLoop(loop=told.loop) for told in worker.preparing]
+        loops += [ResidentLoop(loop=told.loop, preparing=True) for told in worker.preparing]
         return WorkerReattached(
             worker_id=worker.worker_id,
             incarnation=worker.incarnation,

@@ -17,6 +17,7 @@ from fastvideo.requests.state import stream_of
 from fastvideo.requests.types import RequestMetrics
 from fastvideo.scheduling.work import CancelScope, CancelScopeKind
 from fastvideo_scheduler.rebuild import LowWater, rebuild
+from fastvideo_scheduler.recovery import acceptance_of
 from tests.unit.scheduling.world import request
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -69,7 +70,7 @@ async def test_reading_from_the_marks_finds_the_same():
         if n % 3:
             await write(store, f"r{n}", RequestCompleted(metrics=RequestMetrics()))
     everything = await rebuild(store, {})
-    marks = LowWater(everything.cursors, everything.live).marks
+    marks = LowWater(everything.cursors, map(acceptance_of, everything.live)).marks
     assert await rebuild(store, marks) == everything
 
 

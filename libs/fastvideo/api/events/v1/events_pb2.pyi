@@ -1178,9 +1178,12 @@ class ResidentLoop(_message.Message):
     LOOP_ID_FIELD_NUMBER: _builtins.int
     MODEL_INSTANCE_ID_FIELD_NUMBER: _builtins.int
     STATE_VERSION_FIELD_NUMBER: _builtins.int
+    PREPARING_FIELD_NUMBER: _builtins.int
     loop_id: _builtins.str
     model_instance_id: _builtins.str
     state_version: _builtins.int
+    preparing: _builtins.bool
+    """It is still being made; its LoopPrepared is to come."""
     @_builtins.property
     def loop(self) -> _work_pb2.LoopRef: ...
     def __init__(
@@ -1190,10 +1193,11 @@ class ResidentLoop(_message.Message):
         loop_id: _builtins.str = ...,
         model_instance_id: _builtins.str = ...,
         state_version: _builtins.int = ...,
+        preparing: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["loop", b"loop"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["loop", b"loop", "loop_id", b"loop_id", "model_instance_id", b"model_instance_id", "state_version", b"state_version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["loop", b"loop", "loop_id", b"loop_id", "model_instance_id", b"model_instance_id", "preparing", b"preparing", "state_version", b"state_version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

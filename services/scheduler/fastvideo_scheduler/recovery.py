@@ -1,0 +1,226 @@
+"""How a new leader comes to know what its predecessor knew.
+
+The newest saved term that can be read, then the shard's stream from there on: each input with
+the decisions that were made of it. Inputs that are events of requests are named in the stream by
+id and read from the log itself. Where that fails, live requests are found in the log and begin
+again (`rebuild`).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from fastvideo.errors import CorruptLog, FastVideoError, Unavailable
+from fastvideo.events.catalog import TERMINAL, payload_of
+from fastvideo.events.records import StoredEvent
+from fastvideo.events.store import EventStore
+from fastvideo.requests.events import RequestAccepted, RequestCancelRequested
+from fastvideo.requests.state import STREAM_PREFIX
+from fastvideo.scheduling.core import SchedulerCore
+from fastvideo.scheduling.events import LeaderElected, SchedulerDecided
+from fastvideo.scheduling.inputs import CancelRequested, RequestSubmitted, SchedulerInput, Tick
+from fastvideo.scheduling.policy import SchedulingPolicy
+from fastvideo.scheduling.request_scheduler import ModelCatalog
+from fastvideo.scheduling.work import CancelScope, CancelScopeKind
+from fastvideo.telemetry.logging import get_logger
+from fastvideo_scheduler.rebuild import LiveRecord, accepted_record, rebuild
+from fastvideo_scheduler.saved_term import Acceptance, SavedTerm
+
+_LOG: Final = get_logger(__name__)
+
+READ_MAX: Final = 1_000
+# Events of the shard's stream behind a saved term; more mean that nobody saved for long.
+FOLD_EVENTS_MAX: Final = 500_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recovered:
+    """What the new leader begins with."""
+
+    core: SchedulerCore
+    # The version of the shard's stream.
+    version: int
+    # The core knows of nothing: live requests begin again.
+    anew: bool
+    # Requests that the core has, as the log has them.
+    acceptances: tuple[Acceptance, ...] = ()
+    # Requests and cancellations that the core has not taken in, in order.
+    submissions: tuple[LiveRecord, ...] = ()
+    cancels: tuple[tuple[str, RequestCancelRequested, str], ...] = ()
+    # By partition, the offset up to which the log was read.
+    cursors: Mapping[int, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecoverySource:
+    """Where the new leader finds it, and the rules under which it will decide."""
+
+    store: EventStore
+    # The shard's stream, which is also the name of its saved terms and its checkpoint.
+    stream: str
+    models: ModelCatalog
+    policy: SchedulingPolicy
+
+
+async def recover(source: RecoverySource) -> Recovered:
+    """Find out what the shard's last leader knew. Raises Unavailable when the log is away."""
+    for saved in await source.store.load_snapshots(source.stream):
+        try:
+            return await _fold(source, SavedTerm.decode(saved.body), saved.version)
+        except Unavailable:
+            raise
+        except FastVideoError as error:
+            _LOG.warning("a saved term is of no use", version=saved.version, error=error.message)
+        except Exception as error:  # noqa: BLE001 - whatever it holds, the shard must be led
+            _LOG.error("a saved term is inconsistent", version=saved.version, exc_info=error)
+    return await _begin_anew(source)
+
+
+def scope_of(request_id: str, asked: RequestCancelRequested) -> CancelScope:
+    """What a cancellation in a request's stream is aimed at.
+
+    One event a request: the gateway resolves a session's.
+    """
+    if asked.scope.kind is CancelScopeKind.SESSION:
+        return CancelScope(kind=CancelScopeKind.REQUEST, target_id=request_id)
+    return asked.scope
+
+
+async def _begin_anew(source: RecoverySource) -> Recovered:
+    marks = await source.store.load_checkpoint(source.stream)
+    found = await rebuild(source.store, marks)
+    return Recovered(
+        core=SchedulerCore(source.models, policy=source.policy),
+        version=await source.store.stream_version(source.stream),
+        anew=True,
+        submissions=found.live,
+        cancels=tuple(
+            (record.spec.request_id, asked, event_id)
+            for record in found.live
+            for event_id, asked in record.cancels
+        ),
+        cursors=found.cursors,
+    )
+
+
+async def _fold(source: RecoverySource, saved: SavedTerm, version: int) -> Recovered:
+    """The saved core, and what the shard's stream says since."""
+    if await source.store.log_epoch() != saved.log_epoch:
+        raise CorruptLog("the log was restored since", reason="LOG_EPOCH", subject="log_epoch")
+    core = SchedulerCore.restore(source.models, source.policy, saved.core)
+    found = await _read_requests(source.store, saved.cursors)
+    last = await _replay(source, core, found, version)
+    live = {spec.request_id for spec in core.specs}
+    known = {acceptance.request_id: acceptance for acceptance in saved.acceptances}
+    known |= {name: acceptance_of(record) for name, record in found.accepted.items()}
+    return Recovered(
+        core=core,
+        version=last,
+        anew=False,
+        acceptances=tuple(known[request_id] for request_id in live),
+        submissions=tuple(found.untaken()),
+        cancels=tuple(
+            (request_id, asked, event_id)
+            for event_id, (request_id, asked) in found.cancels.items()
+            if event_id not in found.taken and request_id not in found.ended
+        ),
+        cursors=found.cursors,
+    )
+
+
+def acceptance_of(record: LiveRecord) -> Acceptance:
+    """Where the log has the request."""
+    return Acceptance(
+        request_id=record.spec.request_id,
+        event_id=record.event_id,
+        partition=record.partition,
+        offset=record.offset,
+        accepted_at=record.accepted_at,
+        traceparent=record.traceparent,
+    )
+
+
+@dataclass(slots=True)
+class _Requests:
+    """What the log says of requests behind a saved term's cursors."""
+
+    # By request, in the order of the log; by event.
+    accepted: dict[str, LiveRecord] = field(default_factory=dict)
+    cancels: dict[str, tuple[str, RequestCancelRequested]] = field(default_factory=dict)
+    inputs: dict[str, SchedulerInput] = field(default_factory=dict)
+    ended: set[str] = field(default_factory=set)
+    # Events that the stream says were taken in.
+    taken: set[str] = field(default_factory=set)
+    cursors: dict[int, int] = field(default_factory=dict)
+
+    def add(self, stored: StoredEvent) -> None:
+        """Take in an event of the log."""
+        request_id = stored.stream_id.removeprefix(STREAM_PREFIX)
+        if stored.type == RequestAccepted.__name__:
+            record = accepted_record(stored)
+            self.accepted[request_id] = record
+            self.inputs[stored.event_id] = RequestSubmitted(
+                spec=record.spec, offset=record.offset, accepted_at=record.accepted_at
+            )
+        elif stored.type == RequestCancelRequested.__name__:
+            asked = payload_of(stored)
+            assert isinstance(asked, RequestCancelRequested)
+            self.cancels[stored.event_id] = (request_id, asked)
+            scope = scope_of(request_id, asked)
+            self.inputs[stored.event_id] = CancelRequested(scope=scope, reason=asked.reason)
+        elif stored.type in TERMINAL:
+            self.ended.add(request_id)
+
+    def untaken(self) -> list[LiveRecord]:
+        """Live requests that nobody has taken in, by the time of acceptance."""
+        records = [
+            record
+            for request_id, record in self.accepted.items()
+            if record.event_id not in self.taken and request_id not in self.ended
+        ]
+        records.sort(key=lambda record: (record.accepted_at, record.partition, record.offset))
+        return records
+
+
+async def _read_requests(store: EventStore, cursors: Mapping[int, int]) -> _Requests:
+    found = _Requests()
+    for partition in range(store.partition_count):
+        cursor = cursors.get(partition, 0)
+        while events := await store.read_partition(partition, cursor, READ_MAX):
+            for stored in events:
+                found.add(stored)
+            cursor = events[-1].offset
+        found.cursors[partition] = cursor
+    return found
+
+
+async def _replay(
+    source: RecoverySource, core: SchedulerCore, found: _Requests, version: int
+) -> int:
+    """Take in the shard's stream behind a version; gives the version of its end."""
+    first, report = version, None
+    while events := await source.store.read_stream(source.stream, version, READ_MAX):
+        for stored in events:
+            payload = payload_of(stored)
+            if not isinstance(payload, SchedulerDecided):
+                if isinstance(payload, LeaderElected) and payload.anew:
+                    raise CorruptLog("a later term began anew", reason="TERM_ANEW", subject="term")
+                report = payload
+                continue
+            event = report if report is not None else _input(found, payload.input_event_id)
+            core.replay(event, payload.decisions, payload.at)  # type: ignore[arg-type]
+            found.taken.add(payload.input_event_id)
+            report = None
+        version = events[-1].stream_version
+        if version - first > FOLD_EVENTS_MAX:
+            raise CorruptLog(f"more than {FOLD_EVENTS_MAX} events", reason="TOO_MANY", subject="")
+    return version
+
+
+def _input(found: _Requests, event_id: str) -> SchedulerInput:
+    if not event_id:
+        return Tick()
+    event = found.inputs.get(event_id)
+    if event is None:
+        raise CorruptLog(f"input {event_id} is not in the log", reason="INPUT", subject=event_id)
+    return event
