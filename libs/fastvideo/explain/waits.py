@@ -114,15 +114,14 @@ def _queued(history: History, unit: UnitRecord, begin: datetime, end: datetime) 
 
 
 def _offered(history: History, unit: UnitRecord, begin: datetime, end: datetime) -> Iterator[Wait]:
-    """On a worker and not dispatched."""
+    """On a worker and not dispatched: behind others, then for each resource that is named."""
     worker_id = unit.loop.worker_id
-    for at, reason in unit.deferrals:
-        if begin <= at < end:
-            yield _behind(history, worker_id, begin, at)
-            behind = tuple(history.workers.behind(worker_id, at, end, but=unit.batch))
-            yield Wait(WaitCause.RESOURCE, at, end, reason, behind=behind)
-            return
-    yield _behind(history, worker_id, begin, end, unit.batch)
+    told = [(at, reason) for at, reason in unit.deferrals if begin <= at < end]
+    yield _behind(history, worker_id, begin, told[0][0] if told else end, unit.batch)
+    for place, (at, reason) in enumerate(told):
+        until = told[place + 1][0] if place + 1 < len(told) else end
+        behind = tuple(history.workers.behind(worker_id, at, until, but=unit.batch))
+        yield Wait(WaitCause.RESOURCE, at, until, reason, behind=behind)
 
 
 def _under_way(
