@@ -196,7 +196,7 @@ def test_the_gate_leaves_branches_out_and_windows_change_nothing(model: Standalo
 
 # -- the gates --------------------------------------------------------------------------------
 
-_LAST_VELOCITY: dict[str, torch.Tensor] = {}
+_LAST_VELOCITY: dict[str, torch.Tensor | None] = {}
 
 
 class KeepsItsDeltaInTheModule(DenoiseKernel):

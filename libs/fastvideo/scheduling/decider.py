@@ -5,7 +5,7 @@ that decision before asking for the next. Nothing here changes what the state sa
 agenda of touched requests, workers and models is worked off.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import datetime
 
 from fastvideo.errors import FastVideoError
@@ -35,7 +35,8 @@ from fastvideo.scheduling.placement import Placement
 from fastvideo.scheduling.ready import ReadyUnits
 from fastvideo.scheduling.request_scheduler import ProgramGraph
 from fastvideo.scheduling.state import LiveRequest, SchedulerState, Worker
-from fastvideo.scheduling.transfer import TransferScheduler
+from fastvideo.scheduling.transfer import PHASE as TRANSFER_PHASE
+from fastvideo.scheduling.transfer import Held, TransferScheduler, refuse_moves
 from fastvideo.scheduling.windows import to_yield, window_steps
 from fastvideo.scheduling.wishes import wish_of
 from fastvideo.scheduling.work import WorkUnit
@@ -49,7 +50,6 @@ class Decider:
     def __init__(self, state: SchedulerState) -> None:
         self._state = state
         self._batches = BatchScheduler(state.policy, self._price)
-        self._transfers = TransferScheduler()
 
     def decisions(self, now: datetime) -> Iterator[Decision]:
         """All that is to be decided now: requests, then places, then batches."""
@@ -184,12 +184,19 @@ class Decider:
         self, request: LiveRequest, graph: ProgramGraph, placement: Placement, now: datetime
     ) -> Iterator[Decision]:
         """Begin the loops whose inputs are there."""
-        holders = dict.fromkeys(request.loops, placement.worker_id)
+        transfers = TransferScheduler(
+            lambda size_bytes: self._state.costs.predict(
+                request.spec.model_id, TRANSFER_PHASE, str(size_bytes)
+            )
+        )
         for node_id in self._state.loop_rules.preparable(graph, request.loops):
             if node_id in request.skipped:
                 continue
             try:
-                self._transfers.plan(placement.worker_id, graph.inputs[node_id], holders)
+                inputs = graph.inputs[node_id]
+                held = _held(request, inputs.values(), placement.worker_id)
+                plan = transfers.plan(placement.worker_id, inputs, held)
+                refuse_moves(request.ref(node_id), plan)
             except FastVideoError as error:
                 # Looked at again when what runs has ended.
                 request.walk_due = True
@@ -299,6 +306,18 @@ class Decider:
         if first and not request.running:
             position = list(ready.units).index(unit.unit_id) + 1
             yield QueueRequest(request_id=request.request_id, position=position, reason=reason)
+
+
+def _held(request: LiveRequest, values: Iterable[str], worker_id: str) -> dict[str, Held]:
+    """Where the values of a request are, as "node.output": its loops all run on one worker."""
+    held = {}
+    for value in values:
+        node_id, _, name = value.partition(".")
+        run = request.loops.get(node_id)
+        if run is not None:
+            size = run.result.value_bytes.get(name, 0) if run.result is not None else 0
+            held[value] = Held(worker_id, size)
+    return held
 
 
 def _progress(request: LiveRequest, fraction: float) -> ReportProgress:

@@ -198,7 +198,8 @@ def test_a_stream_of_short_answers_cannot_starve_a_long_video(
     undisturbed_s = _longest_wait_s(log, expected.request_id)
     with record(engine) as log:
         handle = engine.submit(**long)
-        answers, waiting = [], []
+        answers: list[Any] = []
+        waiting: list[Any] = []
         # Eight answers are asked for at any time, until the video is there.
         while not handle.done:
             waiting = [answer for answer in waiting if not answer.done]

@@ -36,7 +36,7 @@ def test_tokens_show_in_the_trace_one_unit_a_decode_batch(engine: Engine, run_al
     with recorded_spans() as spans:
         results, log = run_all(engine, *asked)
     batches = [ran for ran in log.batches if ran.kind is UnitKind.AR_TOKEN]
-    shown = [
+    shown: list[Any] = [
         span.attributes
         for span in spans.get_finished_spans()
         if span.name == "engine.batch" and span.attributes

@@ -34,7 +34,7 @@ def moving(program: str, address: str, scope: str, **options: Any) -> dict[str, 
     return {"program": program, "prompt": PROMPT, "inputs": (peer,), "seed": 3} | options
 
 
-@pytest.mark.row("WUK-10")
+@pytest.mark.row("WUK-10", "SCH-19")
 def test_a_value_goes_to_another_worker_and_comes_back_by_priced_units(
     engine: Engine, worker: Any
 ) -> None:

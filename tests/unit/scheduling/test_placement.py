@@ -1,10 +1,7 @@
 """PlacementScheduler and TransferScheduler alone."""
 
-import pytest
 
-from fastvideo.errors import FailedPrecondition
 from fastvideo.scheduling.placement import PlacementScheduler
-from fastvideo.scheduling.transfer import TransferPlan, TransferScheduler
 from fastvideo.scheduling.work import ModelState
 from tests.unit.scheduling.world import MODEL, request
 
@@ -89,14 +86,3 @@ def test_what_is_remembered_of_the_past_is_bounded():
         placement.vacate("w1", 0.1)
     assert len(placement._open[MODEL]) < 100
     check_place(placement, "w1")
-
-
-def test_values_that_are_there_need_no_move():
-    plan = TransferScheduler().plan("w1", {"latents": "denoise.latents"}, {"denoise": "w1"})
-    assert plan == TransferPlan()
-
-
-def test_a_value_on_another_worker_is_refused_by_name():
-    with pytest.raises(FailedPrecondition, match="latents is on worker w2") as refused:
-        TransferScheduler().plan("w1", {"latents": "denoise.latents"}, {"denoise": "w2"})
-    assert refused.value.reason == "TRANSFER_UNSUPPORTED"
