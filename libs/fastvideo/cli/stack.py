@@ -53,6 +53,10 @@ def up(
     grpc: Annotated[int | None, typer.Option(help="Port of the gateway's gRPC.")] = None,
     workers: Annotated[int, typer.Option(help="Number of workers.")] = 1,
     schedulers: Annotated[int, typer.Option(help="Number of schedulers; one leads.")] = 1,
+    policy: Annotated[
+        Path | None,
+        typer.Option(help="File of the scheduling policy, YAML or JSON: docs/scheduling.md."),
+    ] = None,
 ) -> None:
     """Start Postgres, NATS, Redis and the services, or say why one of them does not start."""
     from fastvideo.cli.stack_view import StartProgress
@@ -60,7 +64,9 @@ def up(
     with _errors_shown():
         _require_extra()
         folder = options_for(data, os.environ).folder
-        options = StackOptions(folder.root, http, grpc, workers, schedulers)
+        if policy is not None:
+            _check_policy(policy)
+        options = StackOptions(folder.root, http, grpc, workers, schedulers, policy)
         with StartProgress(Console(stderr=True)) as progress:
             if detach:
                 addresses = start_detached(options, os.environ, progress)
@@ -68,6 +74,13 @@ def up(
                 _print_addresses(addresses.gateway, addresses.gateway_http, folder, detached=True)
             else:
                 _run_here(options, progress)
+
+
+def _check_policy(policy: Path) -> None:
+    """Refuse a file that the schedulers would refuse, before anything starts."""
+    from fastvideo.deployment.scheduling_policy import read_policy
+
+    read_policy(policy)
 
 
 def down(data: DataOption = None) -> None:

@@ -59,6 +59,7 @@ from fastvideo.scheduling.core import SchedulerCore
 from fastvideo.scheduling.deployed import DeployedModels
 from fastvideo.scheduling.events import CancelRequest, CompleteRequest, FailRequest, WorkerAttached
 from fastvideo.scheduling.inputs import CancelRequested
+from fastvideo.scheduling.policy import SchedulingPolicy
 from fastvideo.scheduling.work import CancelScope, CancelScopeKind
 
 _WORKER_ID: Final = "engine"
@@ -108,7 +109,9 @@ class Engine:
             clock=self._clock,
             tier=tier,
         )
-        self._core = SchedulerCore(DeployedModels(self._catalog))
+        # Its one thread looks at what users ask between two batches.
+        policy = SchedulingPolicy(window_steps_max=1)
+        self._core = SchedulerCore(DeployedModels(self._catalog), policy=policy)
         self._driver = LocalDriver(
             core=self._core,
             executor=self._executor,

@@ -25,6 +25,8 @@ class StackOptions:
     grpc_port: int | None = None
     workers: int = 1
     schedulers: int = 1
+    # File of the scheduling policy.
+    policy: Path | None = None
 
     def __post_init__(self) -> None:
         for name in ("http_port", "grpc_port"):
@@ -43,13 +45,16 @@ class StackOptions:
 
     def to_json(self) -> str:
         """For the command line of the detached supervisor; holds no secret."""
-        return json.dumps({**dataclasses.asdict(self), "data": str(self.folder.root)})
+        policy = str(self.policy.absolute()) if self.policy is not None else None
+        record = {**dataclasses.asdict(self), "data": str(self.folder.root), "policy": policy}
+        return json.dumps(record)
 
     @classmethod
     def from_json(cls, text: str) -> "StackOptions":
         """The options that `to_json` wrote."""
         record = json.loads(text)
-        return cls(**{**record, "data": Path(record["data"])})
+        policy = Path(record["policy"]) if record["policy"] is not None else None
+        return cls(**{**record, "data": Path(record["data"]), "policy": policy})
 
 
 @dataclass(frozen=True)

@@ -93,6 +93,8 @@ def _shared_environment(
         "FASTVIDEO_CHECKPOINTS": str(config.checkpoints or config.folder.checkpoints),
         "FASTVIDEO_LOG_LEVEL": config.log_level,
     }
+    if config.options.policy is not None:
+        environment["FASTVIDEO_SCHEDULING_POLICY"] = str(config.options.policy.absolute())
     # Only the name that services know is handed on.
     environment.pop("FASTVIDEO_POSTGRES_URL", None)
     return environment

@@ -197,6 +197,16 @@ class SchedulerCore:
         )
 
     @property
+    def prediction_error(self) -> float:
+        """How far predictions were off lately, relative to what was measured, 0 to 1."""
+        return self._state.costs.error
+
+    @property
+    def predictions(self) -> int:
+        """Predictions that were compared with a measurement."""
+        return self._state.costs.samples
+
+    @property
     def cost_model(self) -> CostModel:
         """Predicted device-seconds, as the deployment card exports them."""
         return self._state.costs.export()

@@ -163,8 +163,10 @@ class PlacementScheduler:
     def check_possible(self, spec: RequestSpec, wish: Wish) -> None:
         """Raise ResourceExhausted, naming the resource, when no worker there can ever hold it.
 
-        Workers that drain do not count, and nothing is said while none has the model.
+        Workers that drain do not count, and nothing is said while none has the model. Raises
+        FailedPrecondition when they have it with other weights than it must run on.
         """
+        self._check_weights(spec, wish)
         lacks = [
             _lack(host, wish)
             for host in self._hosts.values()
@@ -178,6 +180,29 @@ class PlacementScheduler:
                 f"the request needs {needed:g} {resource}; no worker has more than {limit:g}",
                 subject=resource,
                 attributes={"needed": f"{needed:g}", "limit": f"{limit:g}"},
+            )
+
+    def _check_weights(self, spec: RequestSpec, wish: Wish) -> None:
+        if not spec.required_weights_version:
+            return
+        anyone = replace(spec, required_weights_version="")
+        present = {
+            instance.weights_version
+            for host in self._hosts.values()
+            if not host.draining and _instance(host, anyone, wish) is not None
+            for instance in host.instances
+            if instance.model_id == spec.model_id
+        }
+        if present and spec.required_weights_version not in present:
+            raise FailedPrecondition(
+                f"{spec.model_id} must run on weights {spec.required_weights_version}; attached "
+                f"workers have {', '.join(sorted(present))}",
+                reason="STALE_WEIGHTS",
+                subject="required_weights_version",
+                attributes={
+                    "required": spec.required_weights_version,
+                    "found": ", ".join(sorted(present)),
+                },
             )
 
     def could_fit(self, spec: RequestSpec, wish: Wish, *, but: str) -> bool:
@@ -273,6 +298,8 @@ class PlacementScheduler:
         if not having:
             if wish.mesh:
                 return f"no attached worker has {model} on mesh {wish.mesh}"
+            if spec.required_weights_version:
+                return f"no attached worker has {model} with the weights that it must run on"
             return f"no attached worker has {model} with the request's card"
         having = [host for host in having if _suits(host, wish)]
         if not having:
@@ -324,6 +351,8 @@ def _instance(host: _Host, spec: RequestSpec, wish: Wish) -> ModelState | None:
         if instance.model_id != spec.model_id or wish.mesh not in ("", instance.parallel_plan_hash):
             continue
         if spec.card_digest and instance.card_digest not in ("", spec.card_digest):
+            continue
+        if spec.required_weights_version not in ("", instance.weights_version):
             continue
         if found is None or _residents(host, instance) < _residents(host, found):
             found = instance

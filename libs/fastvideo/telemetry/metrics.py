@@ -23,6 +23,9 @@ SECONDS_BOUNDARIES: Final = (
     300.0,
 )
 
+# Shares of a whole; a prediction within 5 % is good, one beyond 50 % is none.
+RATIO_BOUNDARIES: Final = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1.0)
+
 
 def counter(name: str, description: str, unit: str = "1") -> metrics.Counter:
     """A sum that only rises, such as "fastvideo.requests.accepted"."""
@@ -41,6 +44,16 @@ def seconds(name: str, description: str) -> metrics.Histogram:
         unit="s",
         description=description,
         explicit_bucket_boundaries_advisory=SECONDS_BOUNDARIES,
+    )
+
+
+def ratio(name: str, description: str) -> metrics.Histogram:
+    """A distribution of shares from 0 to 1, such as a relative error."""
+    return _meter().create_histogram(
+        name,
+        unit="1",
+        description=description,
+        explicit_bucket_boundaries_advisory=RATIO_BOUNDARIES,
     )
 
 

@@ -3,6 +3,8 @@
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from fastvideo.deployment.scheduling_policy import read_policy
+from fastvideo.scheduling.policy import SchedulingPolicy
 from fastvideo.service import Environment
 
 
@@ -24,12 +26,19 @@ class Config:
     worker_timeout_s: float = 5.0
     resident_requests_max: int = 32
     attempts_max: int = 3
+    # How the shard schedules; the two knobs above go before it.
+    policy: SchedulingPolicy = field(default_factory=SchedulingPolicy)
     log_level: str = "INFO"
     otlp_endpoint: str | None = None
 
 
 def load_config(environment: Environment) -> Config:
-    """Read the variables that README.md lists. InvalidField names one that is absent or wrong."""
+    """Read the variables that README.md lists. InvalidField names one that is absent or wrong.
+
+    Raises InvalidDocument for a scheduling policy that cannot be read.
+    """
+    policy_file = environment.path("FASTVIDEO_SCHEDULING_POLICY")
+    policy = read_policy(policy_file) if policy_file is not None else SchedulingPolicy()
     return Config(
         listen=environment.required("FASTVIDEO_LISTEN"),
         service_id=environment.text("FASTVIDEO_SERVICE_ID", "scheduler"),
@@ -40,8 +49,11 @@ def load_config(environment: Environment) -> Config:
         shard=environment.text("FASTVIDEO_SHARD", "0"),
         lease_ttl_s=environment.number("FASTVIDEO_LEASE_TTL_S", 3.0, least=0.2),
         worker_timeout_s=environment.number("FASTVIDEO_WORKER_TIMEOUT_S", 5.0, least=0.2),
-        resident_requests_max=environment.count("FASTVIDEO_RESIDENT_REQUESTS_MAX", 32),
-        attempts_max=environment.count("FASTVIDEO_ATTEMPTS_MAX", 3),
+        resident_requests_max=environment.count(
+            "FASTVIDEO_RESIDENT_REQUESTS_MAX", policy.resident_requests_max
+        ),
+        attempts_max=environment.count("FASTVIDEO_ATTEMPTS_MAX", policy.attempts_max),
+        policy=policy,
         log_level=environment.log_level,
         otlp_endpoint=environment.otlp_endpoint,
     )

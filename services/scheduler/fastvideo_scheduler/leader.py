@@ -46,6 +46,7 @@ from fastvideo.telemetry.logging import get_logger
 from fastvideo_scheduler.fleet import Fleet
 from fastvideo_scheduler.journal import Journal, shard_stream
 from fastvideo_scheduler.link import Committed, LinkInput, LinkTerms, WorkerLink
+from fastvideo_scheduler.meters import Meters
 from fastvideo_scheduler.provenance import Report
 from fastvideo_scheduler.rebuild import LiveRecord, LowWater, accepted_record
 from fastvideo_scheduler.recovery import RecoverySource, acceptance_of, recover, scope_of
@@ -101,6 +102,7 @@ class Leader:
         self._appender = Appender(parts.store, parts.wakeups, JOURNAL_LIMITS)
         self._requests = LiveRequests()
         self._spans = self._requests.spans
+        self._meters = Meters()
         self._journal = Journal(self._appender, parts.shard, lease.fence, self._requests)
         # One input at a time, in the order in which they ask.
         self._turn = asyncio.Lock()
@@ -179,6 +181,7 @@ class Leader:
         await self.take(event, report=event, committed=committed)
         if isinstance(event, BatchExecuted):
             self._spans.end_batch(event)
+            self._meters.executed(event)
         elif isinstance(event, WorkerLost):
             self._spans.lose_worker(event.worker_id)
 

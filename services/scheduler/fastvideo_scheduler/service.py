@@ -51,6 +51,8 @@ class SchedulerService(scheduler_pb2_grpc.SchedulerServiceServicer):
             live_requests=core.live_requests,
             queued_requests=core.queued_requests,
             reserved=core.reserved,
+            prediction_error=core.prediction_error,
+            predictions=core.predictions,
         )
 
     async def GetDeploymentCard(

@@ -3,6 +3,7 @@
 import pytest
 
 from fastvideo.errors import InvalidField
+from fastvideo.model.documents import InvalidDocument
 from fastvideo.service import Environment
 from fastvideo_scheduler.config import load_config
 
@@ -42,3 +43,19 @@ def test_a_wrong_variable_is_named(name, value):
     with pytest.raises(InvalidField) as refused:
         load_config(Environment(LEAST | {name: value}))
     assert refused.value.field == name
+
+
+def test_a_policy_file_is_read_and_variables_go_before_it(tmp_path):
+    path = tmp_path / "scheduling.yaml"
+    path.write_text("resident_requests_max: 5\nattempts_max: 9\ntenant_weights: {a: 2}\n")
+    variables = LEAST | {"FASTVIDEO_SCHEDULING_POLICY": str(path), "FASTVIDEO_ATTEMPTS_MAX": "2"}
+    config = load_config(Environment(variables))
+    assert config.policy.tenant_weights == {"a": 2}
+    assert (config.resident_requests_max, config.attempts_max) == (5, 2)
+
+
+def test_a_policy_file_with_an_unknown_knob_is_refused_by_name(tmp_path):
+    path = tmp_path / "scheduling.yaml"
+    path.write_text("residents: 5\n")
+    with pytest.raises(InvalidDocument, match=r"scheduling.yaml: residents: unknown field"):
+        load_config(Environment(LEAST | {"FASTVIDEO_SCHEDULING_POLICY": str(path)}))
