@@ -2,7 +2,7 @@
 
 import asyncio
 import hashlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any, TypeVar
@@ -20,6 +20,7 @@ from fastvideo.engine.sink import (
     LocalArtifacts,
     LocalBlobs,
     NewArtifact,
+    StreamCancelled,
 )
 from fastvideo.errors import (
     AlreadyExists,
@@ -159,6 +160,24 @@ async def test_a_blob_beyond_the_limit_is_refused(shelf: BlobShelf) -> None:
     with pytest.raises(ResourceExhausted) as caught:
         await asyncio.to_thread(shelf.put_blob, bytes(2**20 + 1))
     assert caught.value.subject == "blob_bytes"
+
+
+async def test_what_is_not_wanted_any_more_is_given_up_and_may_be_put_later(
+    sink: ArtifactSink,
+) -> None:
+    for wanted_times in (0, 2):
+        left = iter([True] * wanted_times)
+
+        def wanted(left: Iterator[bool] = left) -> bool:
+            return next(left, False)
+
+        if wanted_times and isinstance(sink, LocalArtifacts):
+            break
+        with pytest.raises(StreamCancelled) as caught:
+            await asyncio.to_thread(sink.put, VIDEO, DATA, wanted)
+        assert caught.value.reason == "STREAM_CANCELLED"
+    record = await asyncio.to_thread(sink.put, VIDEO, DATA)
+    assert record.size_bytes == len(DATA)
 
 
 def test_blobs_in_memory_are_bounded_and_the_oldest_go() -> None:

@@ -10,7 +10,7 @@ from fastvideo.deployment.card import WORKER_ROLE
 from fastvideo.engine.footprint import resident_bytes
 from fastvideo.engine.instance import ModelInstance
 from fastvideo.engine.outputs import PREVIEW, VIDEO, file_of, wanted_files
-from fastvideo.engine.sink import ArtifactSink, NewArtifact
+from fastvideo.engine.sink import ArtifactSink, NewArtifact, StreamCancelled
 from fastvideo.errors import ContractViolation
 from fastvideo.loops.contract import LoopOutput, PlanContext, StateBase, StepContext, Values
 from fastvideo.loops.snapshot_format import SnapshotMismatch
@@ -45,7 +45,15 @@ class WriteState(StateBase):
     values: Values
     # Output names, in order.
     outputs: tuple[str, ...]
-    stored: tuple[ArtifactRecord, ...] = ()
+    # One for each output so far; None for one that was cancelled.
+    stored: tuple[ArtifactRecord | None, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What became of a file; it has no record when its stream was cancelled."""
+
+    record: ArtifactRecord | None
 
 
 class ArtifactWriter:
@@ -112,23 +120,30 @@ class ArtifactWriter:
 
     def run_step(
         self, batch: Sequence[tuple[WriteState, WorkUnit]], instance: Any, context: StepContext
-    ) -> Sequence[ArtifactRecord]:
-        """Encode and store each unit's file. Raises what the sink raises."""
-        return [self._write(state, unit, instance, context) for state, unit in batch]
+    ) -> Sequence[Written]:
+        """Encode and store each unit's file, while its stream is wanted.
 
-    def advance(self, state: WriteState, unit: WorkUnit, output: ArtifactRecord) -> WriteState:
-        """The state with one more artifact stored."""
+        Raises what the sink raises.
+        """
+        return [Written(self._write(state, unit, instance, context)) for state, unit in batch]
+
+    def advance(self, state: WriteState, unit: WorkUnit, output: Written) -> WriteState:
+        """The state with one more artifact stored, or given up."""
         if unit.step_range.start != len(state.stored):
             raise ContractViolation(f"{unit.unit_id} was written already", subject=unit.unit_id)
-        return replace(state, version=state.version + 1, stored=(*state.stored, output))
+        return replace(state, version=state.version + 1, stored=(*state.stored, output.record))
 
     def finalize(self, state: WriteState, instance: Any) -> LoopOutput:
         """The artifacts' ids, in the order of the outputs."""
-        return LoopOutput(artifact_ids=tuple(record.artifact_id for record in state.stored))
+        ids = tuple(record.artifact_id for record in state.stored if record is not None)
+        return LoopOutput(artifact_ids=ids)
 
     def state_bytes(self, state: WriteState) -> bytes:
         """The outputs and the ids and digests of what is stored."""
-        stored = "\n".join(f"{record.artifact_id} {record.digest}" for record in state.stored)
+        stored = "\n".join(
+            f"{record.artifact_id} {record.digest}" if record is not None else "cancelled"
+            for record in state.stored
+        )
         return f"{state.version}\n{' '.join(state.outputs)}\n{stored}".encode()
 
     def save_state(self, state: WriteState) -> Values:
@@ -154,8 +169,15 @@ class ArtifactWriter:
         unit: WorkUnit,
         instance: ModelInstance | None,
         context: StepContext,
-    ) -> ArtifactRecord:
+    ) -> ArtifactRecord | None:
         file = file_of(state.outputs[unit.step_range.start])
+
+        def wanted() -> bool:
+            streams = context.streams
+            return streams is None or not streams.is_cancelled(unit.loop, file.output)
+
+        if not wanted():
+            return None
         data, media = file.encode(state.values[file.value], state.request)
         if context.staging is not None:
             context.staging.stage(unit, len(data))
@@ -170,7 +192,10 @@ class ArtifactWriter:
             tenant_id=state.request.tenant_id,
             preview_artifact_id=_preview_of(state, file.output),
         )
-        return self._sink.put(artifact, data)
+        try:
+            return self._sink.put(artifact, data, wanted)
+        except StreamCancelled:
+            return None
 
     def _producer(
         self, state: WriteState, unit: WorkUnit, instance: ModelInstance | None
@@ -196,7 +221,8 @@ class ArtifactWriter:
 
 def _preview_of(state: WriteState, output: str) -> str:
     """The stored preview of the video, when the video is what is written."""
-    if output != VIDEO or PREVIEW not in state.outputs:
+    stored = dict(zip(state.outputs, state.stored, strict=False))
+    if output != VIDEO or stored.get(PREVIEW) is None:
         return ""
     return artifact_id_of(state.loop.request_id, state.loop.node_id, PREVIEW)
 

@@ -17,6 +17,7 @@ from fastvideo.engine.residents import Residents
 from fastvideo.engine.sink import BlobShelf
 from fastvideo.engine.snapshotting import Snapshots
 from fastvideo.engine.stepping import Stepper, log_failure
+from fastvideo.engine.streams import CancelledStreams
 from fastvideo.engine.values import Scope, ValueStore
 from fastvideo.engine.window import Windows
 from fastvideo.errors import (
@@ -29,6 +30,7 @@ from fastvideo.loops.contract import SharedTier
 from fastvideo.loops.snapshot_format import Saved
 from fastvideo.memory.pools import MemoryPools
 from fastvideo.scheduling.commands import (
+    CancelStream,
     ExecuteBatch,
     PrepareLoop,
     ReleaseLoops,
@@ -94,6 +96,7 @@ class Executor:
         self._memory = RequestMemory(pools)
         self._reservations = Reservations(pools)
         self._peaks = PeakBook()
+        self._streams = CancelledStreams()
         self._stepper = Stepper(
             reservations=self._reservations,
             peaks=self._peaks,
@@ -102,6 +105,7 @@ class Executor:
             values=self.values,
             loops=self._loops,
             clock=clock,
+            streams=self._streams,
             tier=tier,
         )
         self._windows = Windows(self._stepper, self._loops, self._limits.steps_per_batch)
@@ -224,9 +228,9 @@ class Executor:
         """
         return self._saving.fetch(restore)
 
-    def pause(self, scope: Scope) -> None:
-        """End windows with an attempt's loops at their next boundary."""
-        self._loops.pause(scope)
+    def pause(self, scope: Scope, *, pausing: bool = True) -> None:
+        """End windows with an attempt's loops at their next boundary, until told otherwise."""
+        self._loops.pause(scope, pausing=pausing)
 
     def snapshot(self, command: SnapshotLoops) -> RequestSnapshotted:
         """Save what an attempt has here; blocks, beside compute, which goes on.
@@ -253,6 +257,13 @@ class Executor:
             ),
             predicted_seconds=command.predicted_seconds,
         )
+
+    def cancel_stream(self, command: CancelStream) -> None:
+        """Write no more of one output of an attempt; its other outputs go on.
+
+        Raises ResourceExhausted for too many streams of one attempt.
+        """
+        self._streams.cancel((command.request_id, command.attempt), command.name)
 
     def release(self, command: ReleaseLoops) -> tuple[LoopRef, ...]:
         """Free every loop and value of a request's attempt; running ones at their boundary."""
@@ -354,6 +365,7 @@ class Executor:
         left = len(self.values.all(scope))
         self.values.release(scope)
         self._loops.drop_ended(scope)
+        self._streams.drop(scope)
         self._memory.release(scope, left)
 
     def _on_freed(self, loop: LiveLoop) -> None:

@@ -196,11 +196,11 @@ class LoopTable:
                 ended=tuple(self._ended.get(scope, {}).values()),
             )
 
-    def pause(self, scope: Scope) -> None:
-        """End windows with an attempt's loops at their next boundary."""
+    def pause(self, scope: Scope, *, pausing: bool = True) -> None:
+        """End windows with an attempt's loops at their next boundary, until told otherwise."""
         with self._changed:
             for loop in self._of(scope):
-                loop.pausing = True
+                loop.pausing = pausing
 
     def hold(self, scope: Scope, timeout_s: float) -> tuple[LiveLoop, ...]:
         """Wait until no loop of an attempt runs and let none run until `finish`.

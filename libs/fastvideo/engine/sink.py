@@ -3,12 +3,13 @@
 import hashlib
 import threading
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
 from fastvideo.artifacts.types import ArtifactKind, ArtifactRecord, MediaInfo, Producer
 from fastvideo.clock import Clock
-from fastvideo.errors import AlreadyExists, NotFound, ResourceExhausted
+from fastvideo.errors import AlreadyExists, Cancelled, NotFound, ResourceExhausted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,14 +28,28 @@ class NewArtifact:
     preview_artifact_id: str = ""
 
 
+class StreamCancelled(Cancelled):
+    """An output's stream was cancelled before all of it was stored."""
+
+    default_reason = "STREAM_CANCELLED"
+
+
+def always() -> bool:
+    """For what is wanted to its end."""
+    return True
+
+
 class ArtifactSink(Protocol):
     """Stores artifacts; putting the same one again gives the record that is there."""
 
-    def put(self, artifact: NewArtifact, data: bytes) -> ArtifactRecord:
+    def put(
+        self, artifact: NewArtifact, data: bytes, wanted: Callable[[], bool] = always
+    ) -> ArtifactRecord:
         """Store an artifact; blocks until it is durable.
 
         Raises Unavailable when the store did not answer in time, AlreadyExists when other
-        bytes are stored under its id.
+        bytes are stored under its id, and StreamCancelled when it was not wanted any more before
+        all of it was sent; then nothing is kept.
         """
         ...
 
@@ -117,7 +132,11 @@ class LocalArtifacts:
         self._stored: dict[str, tuple[ArtifactRecord, bytes]] = {}
         self._lock = threading.Lock()
 
-    def put(self, artifact: NewArtifact, data: bytes) -> ArtifactRecord:
+    def put(
+        self, artifact: NewArtifact, data: bytes, wanted: Callable[[], bool] = always
+    ) -> ArtifactRecord:
+        if not wanted():
+            raise StreamCancelled(f"{artifact.name} is not wanted", subject=artifact.artifact_id)
         digest = hashlib.sha256(data).hexdigest()
         now = self._clock.now()
         record = ArtifactRecord(

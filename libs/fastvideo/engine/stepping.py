@@ -16,8 +16,15 @@ from fastvideo.engine.peaks import PeakBook
 from fastvideo.engine.reservations import Reservations
 from fastvideo.engine.residents import Residents
 from fastvideo.engine.values import ValueStore
+from fastvideo.engine.weights import check_weights
 from fastvideo.errors import Cancelled, ContractViolation, FastVideoError
-from fastvideo.loops.contract import LoopOutput, SharedTier, StateBase, StepContext
+from fastvideo.loops.contract import (
+    LoopOutput,
+    OutputStreams,
+    SharedTier,
+    StateBase,
+    StepContext,
+)
 from fastvideo.loops.plans import check_plan
 from fastvideo.scheduling.work import (
     LoopRef,
@@ -81,9 +88,11 @@ class Stepper:
         values: ValueStore,
         loops: LoopTable,
         clock: Clock,
+        streams: OutputStreams,
         tier: SharedTier | None = None,
     ) -> None:
         self._tier = tier
+        self._streams = streams
         self._reservations = reservations
         self._peaks = peaks
         self._residents = residents
@@ -95,7 +104,7 @@ class Stepper:
     def step(self, claims: Sequence[Claim]) -> Step:
         """Run the units in one forward; each one's loop moves on. Raises nothing of a model's."""
         started_s = self._clock.monotonic_s()
-        context = StepContext(tier=self._tier)
+        context = StepContext(tier=self._tier, streams=self._streams)
         try:
             # What the units read and write stays in the caches, however short memory gets.
             with torch.no_grad(), self._features.pinned(_cache_keys(claims)):
@@ -143,6 +152,9 @@ class Stepper:
         if claim.error is not None:
             raise claim.error
         assert claim.unit is not None
+        if claim.loop is not None:
+            unit, request = claim.unit, claim.loop.state.request
+            check_weights(self._residents, request, unit.model_instance_id, unit.loop_id)
         self._reservations.admit(claim.unit, context)
         return claim
 

@@ -82,6 +82,14 @@ class Staging(Protocol):
         ...
 
 
+class OutputStreams(Protocol):
+    """Which outputs are still wanted; it may change while a step runs."""
+
+    def is_cancelled(self, loop: LoopRef, name: str) -> bool:
+        """Whether nothing more is to be written of a loop's output."""
+        ...
+
+
 @dataclass(slots=True, kw_only=True)
 class StepContext:
     """What a step may use beside its states; one a batch."""
@@ -90,6 +98,8 @@ class StepContext:
     staging: Staging | None = None
     # For units of the kinds cache_load and cache_save: see `fastvideo.cache.tiers`.
     tier: SharedTier | None = None
+    # For units that write: the streams that nobody wants any more.
+    streams: OutputStreams | None = None
     # Set by the kernel before it uses the cache: the unit whose look-ups these are.
     unit: WorkUnit | None = None
     # Filled by the cache: unit id to its look-ups.

@@ -12,7 +12,7 @@ from fastvideo.api.artifacts.v1 import artifacts_pb2, artifacts_pb2_grpc
 from fastvideo.api.common.v1 import artifact_pb2
 from fastvideo.artifacts.types import ArtifactRecord
 from fastvideo.blobs import CorruptBlob
-from fastvideo.engine.sink import NewArtifact
+from fastvideo.engine.sink import NewArtifact, StreamCancelled, always
 from fastvideo.errors import DeadlineExceeded, FailedPrecondition, Unavailable
 from fastvideo.rpc.errors import from_rpc_error
 
@@ -24,6 +24,8 @@ _PAUSE_S_FIRST: Final = 0.1
 _PAUSE_S_MAX: Final = 2.0
 # The largest artifact that a request may name as its input.
 _INPUT_BYTES_MAX: Final = 256 * 1024 * 1024
+
+_CUT_OFF: Final = "Internal error from Core"
 
 T = TypeVar("T")
 
@@ -38,12 +40,15 @@ class GrpcArtifacts:
         self._stub = artifacts_pb2_grpc.ArtifactServiceStub(channel)
         self._loop = loop
 
-    def put(self, artifact: NewArtifact, data: bytes) -> ArtifactRecord:
+    def put(
+        self, artifact: NewArtifact, data: bytes, wanted: Callable[[], bool] = always
+    ) -> ArtifactRecord:
         """Store an artifact, tried again under the same id while the service is away.
 
-        Raises Unavailable when it stayed away, AlreadyExists when other bytes are stored.
+        Raises Unavailable when it stayed away, AlreadyExists when other bytes are stored,
+        StreamCancelled when it was not wanted any more.
         """
-        return self._wait(_retried(lambda: self._put(artifact, data)))
+        return self._wait(_retried(lambda: self._put(artifact, data, wanted)))
 
     def get(self, artifact_id: str) -> bytes:
         """The bytes of an artifact. Raises NotFound and Unavailable."""
@@ -64,8 +69,20 @@ class GrpcArtifacts:
     def _wait(self, work: Coroutine[Any, Any, T]) -> T:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
-    async def _put(self, artifact: NewArtifact, data: bytes) -> ArtifactRecord:
-        response = await self._stub.PutArtifact(_messages(artifact, data), timeout=_TRY_S_MAX)
+    async def _put(
+        self, artifact: NewArtifact, data: bytes, wanted: Callable[[], bool]
+    ) -> ArtifactRecord:
+        try:
+            response = await self._stub.PutArtifact(
+                _messages(artifact, data, wanted), timeout=_TRY_S_MAX
+            )
+        except asyncio.CancelledError:
+            # The library gives up a call whose messages end with an error.
+            if wanted():
+                raise
+            raise StreamCancelled(
+                f"{artifact.name} is not wanted", subject=artifact.artifact_id
+            ) from None
         return wire.from_proto(ArtifactRecord, response.record)
 
     async def _get(self, artifact_id: str) -> bytes:
@@ -99,7 +116,9 @@ class GrpcArtifacts:
 class NoArtifacts:
     """For a worker that was given no ArtifactService: what would be stored is refused."""
 
-    def put(self, artifact: NewArtifact, data: bytes) -> ArtifactRecord:
+    def put(
+        self, artifact: NewArtifact, data: bytes, wanted: Callable[[], bool] = always
+    ) -> ArtifactRecord:
         """Raises FailedPrecondition."""
         raise _not_configured()
 
@@ -126,7 +145,8 @@ async def _retried(call: Callable[[], Coroutine[Any, Any, T]]) -> T:
         except grpc.RpcError as error:
             typed = from_rpc_error(error)
             # A try that took too long may find a service that has caught up.
-            if not isinstance(typed, Unavailable | DeadlineExceeded):
+            again = isinstance(typed, Unavailable | DeadlineExceeded) or _was_cut_off(error)
+            if not again:
                 raise typed from error
             if asyncio.get_running_loop().time() + pause_s > deadline_s:
                 raise typed from error
@@ -134,10 +154,21 @@ async def _retried(call: Callable[[], Coroutine[Any, Any, T]]) -> T:
         pause_s = min(pause_s * 2, _PAUSE_S_MAX)
 
 
+def _was_cut_off(error: grpc.RpcError) -> bool:
+    """Whether the service ended the call while bytes were sent.
+
+    The client library then puts an error of its own in the place of the service's answer, so
+    the answer is still to be had.
+    """
+    return isinstance(error, grpc.aio.AioRpcError) and (
+        error.code() is grpc.StatusCode.INTERNAL and error.details() == _CUT_OFF
+    )
+
+
 async def _messages(
-    artifact: NewArtifact, data: bytes
+    artifact: NewArtifact, data: bytes, wanted: Callable[[], bool]
 ) -> AsyncIterator[artifacts_pb2.PutArtifactRequest]:
-    """The header, then the bytes in chunks."""
+    """The header, then the bytes in chunks, while they are wanted."""
     header = artifacts_pb2.PutArtifactHeader(
         artifact_id=artifact.artifact_id,
         kind=artifact_pb2.ArtifactKind.Value(f"ARTIFACT_KIND_{artifact.kind.upper()}"),
@@ -151,8 +182,12 @@ async def _messages(
     )
     if artifact.media is not None:
         header.media.CopyFrom(wire.to_proto(artifact.media))
+    if not wanted():
+        raise StreamCancelled(f"{artifact.name} is not wanted")
     yield artifacts_pb2.PutArtifactRequest(header=header)
     for start in range(0, len(data), CHUNK_BYTES):
+        if not wanted():
+            raise StreamCancelled(f"{artifact.name} is not wanted")
         yield artifacts_pb2.PutArtifactRequest(chunk=data[start : start + CHUNK_BYTES])
 
 

@@ -8,7 +8,13 @@ from fastvideo import wire
 from fastvideo.api.worker.v1 import worker_pb2
 from fastvideo.clock import Clock
 from fastvideo.errors import FastVideoError, Fenced, InvalidField, ResourceExhausted, Unavailable
-from fastvideo.scheduling.commands import ExecuteBatch, PrepareLoop, ReleaseLoops, SnapshotLoops
+from fastvideo.scheduling.commands import (
+    CancelStream,
+    ExecuteBatch,
+    PrepareLoop,
+    ReleaseLoops,
+    SnapshotLoops,
+)
 from fastvideo.scheduling.events import (
     BatchExecuted,
     LoopFailed,
@@ -45,6 +51,7 @@ _COMMANDS: Final[dict[str, type[Command]]] = {
     "execute_batch": ExecuteBatch,
     "release_loops": ReleaseLoops,
     "snapshot_loops": SnapshotLoops,
+    "cancel_stream": CancelStream,
 }
 
 

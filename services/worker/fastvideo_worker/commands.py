@@ -1,6 +1,7 @@
 """A scheduler's commands as work on the lanes, each with its span."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
@@ -8,9 +9,17 @@ from typing import Final
 from fastvideo.clock import Clock
 from fastvideo.engine.executor import Executor
 from fastvideo.engine.request_inputs import RequestInputs
-from fastvideo.errors import FailedPrecondition, FastVideoError, Unavailable
+from fastvideo.engine.values import Scope
+from fastvideo.errors import DeadlineExceeded, FastVideoError, Unavailable
+from fastvideo.loops.snapshot_format import Saved
 from fastvideo.requests.failures import error_detail
-from fastvideo.scheduling.commands import ExecuteBatch, PrepareLoop, ReleaseLoops, SnapshotLoops
+from fastvideo.scheduling.commands import (
+    CancelStream,
+    ExecuteBatch,
+    PrepareLoop,
+    ReleaseLoops,
+    SnapshotLoops,
+)
 from fastvideo.scheduling.events import (
     BatchExecuted,
     LoopFailed,
@@ -25,6 +34,8 @@ from fastvideo_worker.lanes import Lane
 _SHOWN_UNITS_MAX: Final = 16
 # How long the units of a former scheduler may take to their boundary.
 _START_OVER_S_MAX: Final = 20.0
+# How long a snapshot waits for what was ordered before it.
+_BOUNDARY_S_MAX: Final = 120.0
 
 
 class Commands:
@@ -49,6 +60,9 @@ class Commands:
         self._compute = compute
         self._io = io
         self._clock = clock
+        # Batches that wait or run, by the attempts of their units.
+        self._queued: Counter[Scope] = Counter()
+        self._queue_moved = asyncio.Event()
         self.draining = False
 
     @property
@@ -78,13 +92,15 @@ class Commands:
     ) -> LoopPrepared | LoopFailed:
         """Prepare a loop; one that is not wanted any more when its turn comes is not made."""
 
+        saved: Saved | None = None
+
         def call() -> LoopPrepared | LoopFailed:
             if not wanted():
                 return self._failed(command.loop, Unavailable("the scheduler is gone"))
             with tracing.span_from(
                 command.traceparent, "worker.prepare", _loop_attributes(command)
             ) as span:
-                event = self._executor.prepare(command)
+                event = self._executor.prepare(command, saved)
                 if isinstance(event, LoopFailed):
                     span.set_attribute("fastvideo.error.reason", event.error.reason)
                 return event
@@ -94,7 +110,9 @@ class Commands:
             granted = self._executor.claim_memory(command)
             if not granted.done():
                 await asyncio.wrap_future(granted)
-            if self._inputs.needed(command):
+            if (restore := command.restore) is not None:
+                saved = await self._io.run(lambda: self._executor.fetch(restore))
+            elif self._inputs.needed(command):
                 command = await self._io.run(lambda: self._inputs.fetch(command))
             return await self._compute.run(call)
         except FastVideoError as error:
@@ -118,7 +136,14 @@ class Commands:
                 return executed
 
         lane = self._io if command.kind in OFF_STEP_PATH else self._compute
-        return await lane.run(call)
+        scopes = self._executor.scopes_of(command.unit_ids)
+        self._queued.update(scopes)
+        try:
+            return await lane.run(call)
+        finally:
+            self._queued.subtract(scopes)
+            self._queued = +self._queued
+            self._queue_moved.set()
 
     def refused(self, command: ExecuteBatch, error: Exception) -> BatchExecuted:
         """The answer to a batch that could not be run at all."""
@@ -129,14 +154,38 @@ class Commands:
         self._executor.yield_batch(batch_id)
 
     async def snapshot(self, command: SnapshotLoops) -> RequestSnapshotted:
-        """Save what an attempt has here; the answer says why when it cannot be saved."""
-        error = FailedPrecondition("this worker saves no loops", reason="SNAPSHOT_UNSUPPORTED")
+        """Save what an attempt has here; the answer says why when it cannot be saved.
+
+        What was ordered of the attempt before comes first, when it is to be freed; its windows
+        end at their next boundary.
+        """
+        scope = (command.request_id, command.attempt)
+        try:
+            if command.release:
+                self._executor.pause(scope)
+                async with asyncio.timeout(_BOUNDARY_S_MAX):
+                    while self._queued[scope]:
+                        self._queue_moved.clear()
+                        await self._queue_moved.wait()
+            return await self._io.run(lambda: self._executor.snapshot(command))
+        except TimeoutError:
+            self._executor.pause(scope, pausing=False)
+            error: FastVideoError = DeadlineExceeded(
+                f"steps of {command.request_id} did not end within {_BOUNDARY_S_MAX:g} s",
+                subject=command.request_id,
+            )
+        except FastVideoError as refused:
+            error = refused
         return RequestSnapshotted(
             worker_id=self._worker_id,
             request_id=command.request_id,
             attempt=command.attempt,
             error=error_detail(error),
         )
+
+    def cancel_stream(self, command: CancelStream) -> None:
+        """Write no more of one output of an attempt; its other outputs go on."""
+        self._executor.cancel_stream(command)
 
     def release(self, command: ReleaseLoops) -> None:
         """Free what an attempt holds."""

@@ -69,6 +69,7 @@ class Worker:
             residents=residents,
             features=TextFeatureCache(pools.budgets_bytes[MemoryTag.CACHES]),
             clock=self._clock,
+            shelf=artifacts,
         )
         self._status = WorkerStatus(
             worker_id=config.service_id,

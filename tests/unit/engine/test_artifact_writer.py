@@ -1,6 +1,7 @@
 """The loop "write": one artifact a unit, the same ids in every attempt."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,8 +13,14 @@ from fastvideo.errors import AlreadyExists, NotFound, Unavailable
 from fastvideo.media.tensors import decode_tensors
 from fastvideo.media.video import probe_mp4
 from fastvideo.requests.types import OutputSpec, RequestSpec
-from fastvideo.scheduling.commands import ExecuteBatch, PrepareLoop, ReleaseLoops
-from fastvideo.scheduling.events import LoopFailed
+from fastvideo.scheduling.commands import (
+    CancelStream,
+    ExecuteBatch,
+    PrepareLoop,
+    ReleaseLoops,
+    SnapshotLoops,
+)
+from fastvideo.scheduling.events import LoopFailed, LoopPrepared
 from fastvideo.scheduling.work import LoopResult, StepResult, UnitKind, WorkPlan
 
 World = Any
@@ -120,7 +127,7 @@ def test_an_output_that_cannot_be_made_is_refused_by_name(
 def test_a_sink_that_is_away_fails_the_unit_as_unavailable(
     world: World, make_request: MakeRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def away(artifact: NewArtifact, data: bytes) -> None:
+    def away(artifact: NewArtifact, data: bytes, *more: Any) -> None:
         raise Unavailable("the artifact service does not answer", subject="artifacts")
 
     monkeypatch.setattr(world.artifacts, "put", away)
@@ -153,3 +160,95 @@ def test_local_artifacts_refuse_other_bytes_and_forget_what_was_taken(
     artifacts.discard("r")
     with pytest.raises(NotFound):
         artifacts.take(record.artifact_id)
+
+
+def _cancel(world: World, name: str, attempt: int = 1) -> None:
+    world.executor.cancel_stream(CancelStream(request_id="r", attempt=attempt, name=name))
+
+
+def test_a_cancelled_stream_is_not_written_and_the_other_outputs_are(
+    world: World, make_request: MakeRequest
+) -> None:
+    # Before the loop that writes is there, and before what it writes was computed.
+    _cancel(world, "video")
+    results, end = _finish(
+        world, _generate(world, make_request("r", outputs=ALL)), UnitKind.ARTIFACT_WRITE
+    )
+    assert len(results) == 3
+    names = ("sheet", "latents")
+    assert end.artifact_ids == tuple(artifact_id_of("r", "write", name) for name in names)
+    with pytest.raises(NotFound):
+        world.artifacts.get(artifact_id_of("r", "write", "video"))
+
+
+def test_a_stream_that_is_cancelled_while_it_is_stored_leaves_nothing(
+    world: World, make_request: MakeRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put = world.artifacts.put
+
+    def cancelled(artifact: NewArtifact, data: bytes, wanted: Callable[[], bool]) -> Any:
+        if artifact.name == "video.mp4":
+            assert wanted()
+            _cancel(world, "video")
+            assert not wanted()
+        return put(artifact, data, wanted)
+
+    monkeypatch.setattr(world.artifacts, "put", cancelled)
+    _, end = _finish(
+        world, _generate(world, make_request("r", outputs=ALL)), UnitKind.ARTIFACT_WRITE
+    )
+    names = ("sheet", "latents")
+    assert end.artifact_ids == tuple(artifact_id_of("r", "write", name) for name in names)
+
+
+def test_a_video_whose_preview_was_cancelled_names_none(
+    world: World, make_request: MakeRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    previews: list[str] = []
+    put = world.artifacts.put
+
+    def watched(artifact: NewArtifact, data: bytes, wanted: Callable[[], bool]) -> Any:
+        previews.append(artifact.preview_artifact_id)
+        return put(artifact, data, wanted)
+
+    monkeypatch.setattr(world.artifacts, "put", watched)
+    _cancel(world, "preview")
+    outputs = OutputSpec(video=True, preview=True)
+    _finish(world, _generate(world, make_request("r", outputs=outputs)), UnitKind.ARTIFACT_WRITE)
+    assert previews == [""]
+
+
+def test_a_cancelled_stream_is_one_attempt_s_alone_and_is_forgotten_with_it(
+    world: World, make_request: MakeRequest
+) -> None:
+    _cancel(world, "video")
+    world.executor.release(ReleaseLoops(request_id="r", attempt=1))
+    for attempt in (2, 3):
+        _, end = _finish(
+            world,
+            _generate(world, make_request("r", outputs=ALL), attempt),
+            UnitKind.ARTIFACT_WRITE,
+        )
+        assert len(end.artifact_ids) == (3 if attempt == 2 else 2)
+        _cancel(world, "sheet", attempt=3)
+
+
+def test_a_moved_writer_keeps_what_was_cancelled(
+    world: World, make_world: type[World], make_request: MakeRequest, make_command: Any
+) -> None:
+    request = make_request("r", outputs=ALL)
+    plan = _generate(world, request)
+    _cancel(world, "video")
+    unit_ids = tuple(unit.unit_id for unit in plan.units)
+    world.executor.execute(
+        ExecuteBatch(batch_id="b", kind=UnitKind.ARTIFACT_WRITE, unit_ids=unit_ids)
+    )
+    event = world.executor.snapshot(SnapshotLoops(request_id="r", attempt=1, release=True))
+    [saved] = [saved for saved in event.snapshots if not saved.ended]
+    there = make_world(shelf=world.shelf)
+    command = make_command(request, node_id="write", loop_id="write", attempt=2)
+    moved = there.executor.prepare(replace(command, restore=saved), there.executor.fetch(saved))
+    assert isinstance(moved, LoopPrepared)
+    _, end = _finish(there, moved.plan, UnitKind.ARTIFACT_WRITE)
+    names = ("sheet", "latents")
+    assert end.artifact_ids == tuple(artifact_id_of("r", "write", name) for name in names)

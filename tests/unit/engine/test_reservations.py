@@ -135,10 +135,10 @@ def test_a_file_counts_by_its_real_size_while_it_is_stored(
     staged: list[int] = []
     put = world.artifacts.put
 
-    def watched(artifact: Any, data: bytes) -> Any:
+    def watched(artifact: Any, data: bytes, *more: Any) -> Any:
         staged.append(world.pools.in_use_bytes()[MemoryTag.STAGING])
         assert staged[-1] == len(data)
-        return put(artifact, data)
+        return put(artifact, data, *more)
 
     world.artifacts.put = watched
     [result] = step(world, plan).results
