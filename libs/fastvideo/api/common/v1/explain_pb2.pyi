@@ -641,7 +641,7 @@ class ExplainedTotals(_message.Message):
     """Over all batched steps that it ran in."""
     measured_seconds: _builtins.float
     prediction_error: _builtins.float
-    """Mean of |predicted - measured| / measured over its units."""
+    """Median of |predicted - measured| / measured over its units."""
     units: _builtins.int
     @_builtins.property
     def waited_by_cause(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]:
