@@ -243,21 +243,21 @@ async def test_a_cache_value_under_a_wrong_key_or_digest_is_refused(
         await operations.call("PublishCache", record=wire.to_proto(other), value=value)
 
 
-async def test_sleeping_weights_are_truly_gone_and_come_back_with_the_same_bits(
+async def test_sleeping_weights_are_gone_and_a_loop_that_comes_then_is_told_so(
     operations: Operations, make_spec: MakeSpec, worker: Any
 ) -> None:
     before = (await operations.run(make_spec("awake"), "encode"))[-1].state_digest
     weights = (await operations.call("Health")).memory_bytes["weights"]
-    plan = await operations.prepare(make_spec("dreaming"), "encode")
+    await operations.cancel("awake")
     slept = await operations.call("Sleep")
     assert slept.freed_bytes >= weights
     health = await operations.call("Health")
     assert not health.ready
-    assert list(health.sleeping_tags) == ["caches", "weights"]
+    assert list(health.sleeping_tags) == ["activations", "caches", "weights"]
     assert health.memory_bytes["weights"] == 0
-    error = (await operations.execute(plan)).error
-    assert error is not None
-    assert error.reason == "WEIGHTS_ASLEEP"
+    with pytest.raises(FailedPrecondition) as caught:
+        await operations.prepare(make_spec("dreaming"), "encode")
+    assert caught.value.reason == "WEIGHTS_ASLEEP"
     woken = await operations.call("Wake")
     assert woken.restored_bytes == weights
     assert (await operations.call("Health")).ready
@@ -266,8 +266,8 @@ async def test_sleeping_weights_are_truly_gone_and_come_back_with_the_same_bits(
 
 
 async def test_a_tag_that_cannot_sleep_is_refused(operations: Operations) -> None:
-    with pytest.raises(InvalidField, match="activations"):
-        await operations.call("Sleep", tags=["activations"])
+    with pytest.raises(InvalidField, match="staging"):
+        await operations.call("Sleep", tags=["staging"])
 
 
 async def test_a_model_is_unloaded_and_loaded_again(operations: Operations) -> None:
