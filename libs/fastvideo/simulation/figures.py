@@ -113,6 +113,7 @@ class RunFigures:
     # Mean of |predicted - measured| / measured over batches: in the first and the last half.
     cost_error_early: float
     cost_error_late: float
+    # Device-seconds of each tenant while requests come.
     tenants: dict[str, float]
     faults: dict[str, int]
     classes: tuple[ClassFigures, ...]
@@ -177,8 +178,9 @@ class Figures:
         )
         for claim in claims:
             seen = self._requests[claim.ref.request_id]
-            tenant = seen.spec.tenant_id
-            self._tenants[tenant] = self._tenants.get(tenant, 0.0) + share
+            if now_s <= self._trace.duration_s:
+                tenant = seen.spec.tenant_id
+                self._tenants[tenant] = self._tenants.get(tenant, 0.0) + share
             most = seen.ran.get(claim.ref.node_id, 0)
             if claim.index < most:
                 self._repeated_s += share

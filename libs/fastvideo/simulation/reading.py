@@ -1,9 +1,12 @@
 """Reads traces; errors name the file and the key."""
 
-from collections.abc import Iterator
+import shlex
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
+
+import yaml
 
 from fastvideo.errors import InvalidField
 from fastvideo.model.documents import InvalidDocument, parse, read_document
@@ -31,30 +34,38 @@ Problem = tuple[str, str]
 class Scenario:
     """A trace with all that it names: its models and its recordings."""
 
+    # The name of its file, and what `fastvideo simulate` is given to run it again.
     source: str
+    arguments: str
     trace: Trace
     models: SimulatedModels
     recordings: Recordings
 
 
-def read_scenario(path: Path) -> Scenario:
-    """The scenario of a YAML file.
+def read_scenario(path: Path, changes: Sequence[str] = ()) -> Scenario:
+    """The scenario of a YAML file, with some of its values changed.
 
-    Raises InvalidDocument naming the file and each key that is at fault.
+    A change is "key=value", such as "pools.gpu.count=8"; the value is YAML. Raises
+    InvalidDocument naming the file and each key that is at fault.
     """
     try:
         document = read_document(path)
     except OSError as error:
         raise InvalidDocument(path.name, {"file": f"cannot be read: {error.strerror}"}) from error
+    for change in changes:
+        _change(document, change, path.name)
     try:
         trace = parse(Trace, document, path.name)
     except InvalidField as error:
         # A knob of the policy checks itself.
         raise InvalidDocument(path.name, {f"policy.{error.field}": error.message}) from error
-    return scenario(trace, path.name, path.parent)
+    arguments = " ".join([shlex.quote(str(path)), *(f"--set {shlex.quote(c)}" for c in changes)])
+    return scenario(trace, path.name, path.parent, arguments)
 
 
-def scenario(trace: Trace, source: str, folder: Path = Path()) -> Scenario:
+def scenario(
+    trace: Trace, source: str = "trace", folder: Path = Path(), arguments: str = ""
+) -> Scenario:
     """The scenario of a trace; recordings lie in the folder. Raises InvalidDocument."""
     models = SimulatedModels(trace.models, source)
     problems = dict(_problems(trace, models))
@@ -67,7 +78,30 @@ def scenario(trace: Trace, source: str, folder: Path = Path()) -> Scenario:
         if isinstance(kind, Recorded)
     }
     recordings = {name: read_recording(folder / name) for name in sorted(files)}
-    return Scenario(source, trace, models, recordings)
+    return Scenario(source, arguments or source, trace, models, recordings)
+
+
+def _change(document: dict[str, Any], change: str, source: str) -> None:
+    key, equals, text = change.partition("=")
+    *path, last = key.split(".")
+    if not equals or not last:
+        raise InvalidDocument(source, {change: 'is not of the form "key=value"'})
+    place: Any = document
+    for part in path:
+        place = place.setdefault(part, {}) if isinstance(place, dict) else _at(place, part)
+        if not isinstance(place, dict | list):
+            raise InvalidDocument(source, {key: f"{part!r} holds nothing that can be changed"})
+    value = yaml.safe_load(text)
+    if isinstance(place, list) and last.isdigit() and int(last) < len(place):
+        place[int(last)] = value
+    elif isinstance(place, dict):
+        place[last] = value
+    else:
+        raise InvalidDocument(source, {key: f"{last!r} is no place in a list"})
+
+
+def _at(place: Any, part: str) -> Any:
+    return place[int(part)] if part.isdigit() and int(part) < len(place) else None
 
 
 def _problems(trace: Trace, models: SimulatedModels) -> Iterator[Problem]:

@@ -11,7 +11,7 @@ class Samples:
     """The queue at moments."""
 
     def __init__(self, duration_s: float) -> None:
-        self._duration_s = duration_s
+        self.duration_s = duration_s
         self.moments_s: list[float] = []
         self.queued: list[int] = []
         self.live: list[int] = []
@@ -28,7 +28,7 @@ class Samples:
         early = [
             queued
             for moment, queued in zip(self.moments_s, self.queued, strict=True)
-            if moment <= self._duration_s
+            if moment <= self.duration_s
         ]
         return sum(early) / len(early) if early else 0.0
 

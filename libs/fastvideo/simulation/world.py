@@ -12,7 +12,7 @@ from fastvideo.simulation.arrivals import Arrival, arrivals
 from fastvideo.simulation.batches import BatchRun
 from fastvideo.simulation.checker import Checker
 from fastvideo.simulation.faults import Faults
-from fastvideo.simulation.figures import Figures
+from fastvideo.simulation.figures import Figures, RunFigures
 from fastvideo.simulation.history import History
 from fastvideo.simulation.leader import Entry
 from fastvideo.simulation.reading import Scenario
@@ -131,6 +131,11 @@ class World:
         known = len(self.checker.requests)
         return Progress(self.agenda.now_s, known, known - self.checker.live, self.history.inputs)
 
+    def summary(self) -> RunFigures:
+        """What the run came to."""
+        history = self.history
+        return self.figures.summary(self.seed, history.digest, history.inputs, history.decisions)
+
     def _finish(self) -> None:
         self.checker.finish()
         for worker in self.workers:
@@ -146,7 +151,7 @@ class World:
             attributes={
                 "at_s": f"{at_s:.6f}",
                 "seed": str(self.seed),
-                "replay": f"fastvideo simulate {self.scenario.source} --seed {self.seed} "
+                "replay": f"fastvideo simulate {self.scenario.arguments} --seed {self.seed} "
                 f"--until {at_s:.6f} --history 40",
             },
         )
