@@ -101,6 +101,12 @@ class CheckpointError(FailedPrecondition):
     default_reason = "CHECKPOINT_INVALID"
 
 
+class StaleWeights(FailedPrecondition):
+    """A request must run on other weights than those that are there."""
+
+    default_reason = "STALE_WEIGHTS"
+
+
 class ResourceExhausted(FastVideoError):
     """A limit was reached; `subject` names the resource."""
 

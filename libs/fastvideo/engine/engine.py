@@ -169,14 +169,16 @@ class Engine:
         outputs: OutputSpec | None = None,
         priority: int = 0,
         deadline: datetime | None = None,
+        required_weights_version: str = "",
     ) -> RequestHandle:
         """Ask for a generation; it runs beside the others.
 
         `model` is the engine's first unless named; `size` is width and height in pixels;
         `duration` in seconds takes the nearest number of frames that the model can make. With
         an `image`, a path or bytes, the video starts from its middle in the shape of the size;
-        nothing is stretched. What is left out takes the card's default. Raises InvalidField
-        naming the field, and OSError for an image that cannot be read.
+        nothing is stretched. With `required_weights_version` it runs on these weights or fails.
+        What is left out takes the card's default. Raises InvalidField naming the field, and
+        OSError for an image that cannot be read.
         """
         entry = self._catalog.get(model or self._models[0])
         request_id = new_id("req", milliseconds(self._clock.now()))
@@ -214,6 +216,7 @@ class Engine:
             outputs=outputs,
             priority=priority,
             deadline=deadline,
+            required_weights_version=required_weights_version,
         )
         try:
             return self._submit(request_id, draft, entry)

@@ -12,6 +12,7 @@ from fastvideo.engine.reservations import Reservations, role_of
 from fastvideo.engine.residents import Residents
 from fastvideo.engine.snapshotting import Snapshots
 from fastvideo.engine.values import Scope, ValueStore
+from fastvideo.engine.weights import check_weights
 from fastvideo.errors import Cancelled, ContractViolation, FailedPrecondition, FastVideoError
 from fastvideo.loops.contract import PlanContext, StateBase
 from fastvideo.loops.plans import check_plan
@@ -59,6 +60,9 @@ class Preparer:
             # Released meanwhile: what was fetched for it since is nobody's.
             self._forget(scope)
             raise
+        check_weights(
+            self._residents, command.request, command.model_instance_id, command.loop_id
+        )
         self._memory.take_now(command)
         with torch.no_grad():
             if command.restore is None:

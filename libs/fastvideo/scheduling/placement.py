@@ -3,7 +3,8 @@
 A request stays where it was placed. A new one goes to the worker with the least predicted
 device-seconds for its compute slots, among those that
 
-- have its model with its card, on the mesh that its class of service asks for;
+- have its model with its card, with the weights that it must run on, on the mesh that its class
+  of service asks for;
 - play the roles of its program's nodes, and belong to the pool of its class of service;
 - have a place free, those left out that are kept for higher classes;
 - have a budget that can hold what such requests are known to need.
@@ -13,11 +14,11 @@ more by fewer seconds than the policy gives for it.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from heapq import heapify, heappop, heappush
 from typing import ClassVar, Final
 
-from fastvideo.errors import ResourceExhausted
+from fastvideo.errors import ResourceExhausted, StaleWeights
 from fastvideo.requests.types import RequestSpec
 from fastvideo.scheduling.work import ModelState
 
@@ -164,7 +165,7 @@ class PlacementScheduler:
         """Raise ResourceExhausted, naming the resource, when no worker there can ever hold it.
 
         Workers that drain do not count, and nothing is said while none has the model. Raises
-        FailedPrecondition when they have it with other weights than it must run on.
+        StaleWeights when they have it with other weights than it must run on.
         """
         self._check_weights(spec, wish)
         lacks = [
@@ -194,10 +195,9 @@ class PlacementScheduler:
             if instance.model_id == spec.model_id
         }
         if present and spec.required_weights_version not in present:
-            raise FailedPrecondition(
+            raise StaleWeights(
                 f"{spec.model_id} must run on weights {spec.required_weights_version}; attached "
                 f"workers have {', '.join(sorted(present))}",
-                reason="STALE_WEIGHTS",
                 subject="required_weights_version",
                 attributes={
                     "required": spec.required_weights_version,

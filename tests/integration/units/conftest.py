@@ -26,13 +26,8 @@ def make_engine(checkpoints: Path) -> Iterator[Callable[..., Engine]]:
     engines: list[Engine] = []
 
     def make(models: Sequence[str] = ("pocket",), **options: Any) -> Engine:
-        engine = Engine(
-            models,
-            checkpoints=checkpoints,
-            threads=1,
-            families=(POCKET,),
-            **{"tier": MemoryTier(1 << 20)} | options,
-        )
+        given = {"checkpoints": checkpoints, "tier": MemoryTier(1 << 20)} | options
+        engine = Engine(models, threads=1, families=(POCKET,), **given)
         engines.append(engine)
         return engine
 

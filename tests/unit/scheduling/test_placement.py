@@ -1,7 +1,11 @@
-"""PlacementScheduler and TransferScheduler alone."""
+"""PlacementScheduler alone."""
 
+from dataclasses import replace
 
-from fastvideo.scheduling.placement import PlacementScheduler
+import pytest
+
+from fastvideo.errors import StaleWeights
+from fastvideo.scheduling.placement import ANYWHERE, PlacementScheduler
 from fastvideo.scheduling.work import ModelState
 from tests.unit.scheduling.world import MODEL, request
 
@@ -86,3 +90,36 @@ def test_what_is_remembered_of_the_past_is_bounded():
         placement.vacate("w1", 0.1)
     assert len(placement._open[MODEL]) < 100
     check_place(placement, "w1")
+
+
+def pinned(weights):
+    return replace(request("r"), required_weights_version=weights)
+
+
+def add_weights(placement, worker_id, weights):
+    instance = ModelState(
+        model_instance_id=f"{worker_id}/{weights}", model_id=MODEL, weights_version=weights
+    )
+    placement.add(worker_id, [instance], 2)
+
+
+def test_a_pinned_request_goes_where_its_weights_are():
+    placement = PlacementScheduler()
+    add_weights(placement, "w1", "old")
+    add_weights(placement, "w2", "new")
+    placement.occupy("w2", 9.0)
+    found = placement.place(pinned("new"))
+    assert found is not None
+    assert found.worker_id == "w2"
+    placement.check_possible(pinned("new"), ANYWHERE)
+
+
+def test_a_pinned_request_is_refused_where_only_other_weights_are():
+    placement = PlacementScheduler()
+    placement.check_possible(pinned("new"), ANYWHERE)
+    add_weights(placement, "w1", "old")
+    assert placement.place(pinned("new")) is None
+    with pytest.raises(StaleWeights, match="have old") as refused:
+        placement.check_possible(pinned("new"), ANYWHERE)
+    assert refused.value.reason == "STALE_WEIGHTS"
+    assert "weights that it must run on" in placement.why_not(pinned("new"))
