@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
@@ -28,8 +28,20 @@ from fastvideo.requests.draft import RequestDraft
 from fastvideo.requests.types import OutputSpec, RequestSpec, SamplingOverrides, TextPart
 from fastvideo.requests.validation import resolve_request
 from fastvideo.rpc.channel import open_channel
-from fastvideo.scheduling.commands import ExecuteBatch, PrepareLoop, ReleaseLoops
-from fastvideo.scheduling.events import BatchExecuted, LoopFailed, LoopPrepared, WorkerAttached
+from fastvideo.scheduling.commands import (
+    CancelStream,
+    ExecuteBatch,
+    PrepareLoop,
+    ReleaseLoops,
+    SnapshotLoops,
+)
+from fastvideo.scheduling.events import (
+    BatchExecuted,
+    LoopFailed,
+    LoopPrepared,
+    RequestSnapshotted,
+    WorkerAttached,
+)
 from fastvideo.scheduling.request_scheduler import ProgramGraph, program_graph
 from fastvideo.scheduling.work import LoopRef, LoopResult, StepResult, WorkPlan
 
@@ -43,6 +55,7 @@ class ArtifactServicer(artifacts_pb2_grpc.ArtifactServiceServicer):
 
     def __init__(self) -> None:
         self.stored: dict[str, tuple[artifacts_pb2.PutArtifactHeader, bytes]] = {}
+        self.blobs: dict[str, bytes] = {}
         self.chunk_sizes: list[int] = []
         self.away_calls = 0
         self.is_broken = False
@@ -72,6 +85,19 @@ class ArtifactServicer(artifacts_pb2_grpc.ArtifactServiceServicer):
     def GetArtifact(self, request: Any, context: Any) -> Any:
         data = self.stored[request.artifact_id][1]
         yield artifacts_pb2.GetArtifactResponse(chunk=data)
+
+    def PutBlob(self, request_iterator: Any, context: Any) -> Any:
+        first, *rest = request_iterator
+        data = b"".join(message.chunk for message in rest)
+        assert hashlib.sha256(data).hexdigest() == first.header.digest
+        assert len(data) == first.header.size_bytes
+        self.blobs[first.header.digest] = data
+        return artifacts_pb2.PutBlobResponse(digest=first.header.digest, size_bytes=len(data))
+
+    def GetBlob(self, request: Any, context: Any) -> Any:
+        if request.digest not in self.blobs:
+            context.abort(grpc.StatusCode.NOT_FOUND, "no such blob")
+        yield artifacts_pb2.GetBlobResponse(chunk=self.blobs[request.digest])
 
 
 class SchedulerServicer(scheduler_pb2_grpc.SchedulerServiceServicer):
@@ -299,6 +325,23 @@ class SchedulerClient:
         command = ReleaseLoops(request_id=request_id, attempt=attempt)
         await self.write(release_loops=wire.to_proto(command))
 
+    async def snapshot(
+        self, request_id: str, attempt: int = 1, *, release: bool = True
+    ) -> RequestSnapshotted:
+        await self.order_snapshot(request_id, attempt, release=release)
+        snapshotted: RequestSnapshotted = await self.next(RequestSnapshotted)
+        return snapshotted
+
+    async def order_snapshot(
+        self, request_id: str, attempt: int = 1, *, release: bool = True
+    ) -> None:
+        command = SnapshotLoops(request_id=request_id, attempt=attempt, release=release)
+        await self.write(snapshot_loops=wire.to_proto(command))
+
+    async def cancel_stream(self, request_id: str, name: str, attempt: int = 1) -> None:
+        command = CancelStream(request_id=request_id, attempt=attempt, name=name)
+        await self.write(cancel_stream=wire.to_proto(command))
+
     def stop_beating(self) -> None:
         self._beats = False
 
@@ -308,6 +351,7 @@ class SchedulerClient:
             "loop_prepared": LoopPrepared,
             "loop_failed": LoopFailed,
             "batch_executed": BatchExecuted,
+            "request_snapshotted": RequestSnapshotted,
         }
         try:
             async for response in self._call:
@@ -357,8 +401,11 @@ class Driver:
             inputs=self._graph.inputs[node_id],
         )
 
-    async def run_loop(self, node_id: str, driven: Driven) -> None:
-        plan = await self._client.prepare(self.command(node_id))
+    async def run_loop(
+        self, node_id: str, driven: Driven, attempt: int = 1, plan: WorkPlan | None = None
+    ) -> None:
+        """Run a loop to its end, from a plan of it or from its beginning."""
+        plan = plan or await self._client.prepare(self.command(node_id, attempt))
         while True:
             executed = await self._client.execute(plan)
             driven.batches.append(executed)
@@ -376,6 +423,30 @@ class Driver:
         while (ready := self._graph.startable(driven.results, driven.results)[0]) != node_id:
             await self.run_loop(ready, driven)
         return await self._client.prepare(self.command(node_id))
+
+    async def restore(self, event: RequestSnapshotted, attempt: int) -> tuple[Driven, WorkPlan]:
+        """Make an attempt of what another had; its results, and the plan of its live loop."""
+        driven, plans = Driven(), []
+        for saved in event.snapshots:
+            command = replace(self.command(saved.loop.node_id, attempt), restore=saved)
+            plan = await self._client.prepare(command)
+            if saved.ended:
+                assert plan.units == ()
+                driven.results[saved.loop.node_id] = saved.loop_result
+            else:
+                plans.append(plan)
+        [plan] = plans
+        return driven, plan
+
+    async def go_on(self, driven: Driven, plan: WorkPlan) -> Driven:
+        """Run a restored attempt to its end and release it."""
+        attempt = plan.loop.attempt
+        await self.run_loop(plan.loop.node_id, driven, attempt, plan)
+        while len(driven.results) < len(self._graph.nodes):
+            node_id = self._graph.startable(driven.results, driven.results)[0]
+            await self.run_loop(node_id, driven, attempt)
+        await self._client.release(self._spec.request_id, attempt)
+        return driven
 
     async def run(self) -> Driven:
         driven = Driven()
