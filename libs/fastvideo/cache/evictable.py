@@ -103,6 +103,15 @@ class EvictableStore:
                 self._drop(digest)
             return len(dropped)
 
+    def reclaimable_bytes(self) -> int:
+        """Bytes of the entries that are not pinned."""
+        with self._lock:
+            return sum(
+                entry.size_bytes
+                for digest, entry in self._entries.items()
+                if digest not in self._pins
+            )
+
     def reclaim(self, size_bytes: int) -> Evictions:
         """Drop what is not pinned, oldest first, until so much is given back."""
         with self._lock:

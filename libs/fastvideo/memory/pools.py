@@ -218,10 +218,15 @@ class MemoryPools:
             raise OutOfMemory(tag, growth, max(0, free), owner=owner, role=role)
 
     def _reclaim(self, tag: MemoryTag, shortage: int) -> Evictions:
-        """Ask who can give back, outside of the lock: they release what they hold here."""
+        """Ask who can give back, outside of the lock: they release what they hold here.
+
+        Nothing is evicted in vain: when all together cannot give enough, none is asked to.
+        """
         asked = list(self._reclaimers[tag])
         if tag in _BORROWERS:
             asked += self._reclaimers[_LENDER]
+        if sum(reclaimer.reclaimable_bytes() for reclaimer in asked) < shortage:
+            return ()
         evicted: Evictions = ()
         for reclaimer in asked:
             missing = shortage - sum(eviction.size_bytes for eviction in evicted)

@@ -11,6 +11,10 @@ Evictions = tuple[CacheLookup, ...]
 class Reclaimer(Protocol):
     """Holds entries that can be made again, and drops them when memory is needed."""
 
+    def reclaimable_bytes(self) -> int:
+        """What could be given back now."""
+        ...
+
     def reclaim(self, size_bytes: int) -> Evictions:
         """Drop entries that no running work uses until this much is given back, or none is left.
 

@@ -64,6 +64,7 @@ def test_what_is_in_use_stays_however_short_memory_is(
     with store.pinned([key_digest(key("a"))]):
         with pytest.raises(OutOfMemory):
             pools.resize(MemoryTag.ACTIVATIONS, "loop", 200)
+        pools.resize(MemoryTag.ACTIVATIONS, "loop", 150)
         assert names(store, "a", "b") == ["a"]
         with pytest.raises(OutOfMemory):
             store.add(key("c"), "C", 51)
