@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from fastvideo.clock import Clock
 from fastvideo.engine.claims import Granted
@@ -17,7 +17,13 @@ from fastvideo.engine.request_inputs import RequestInputs
 from fastvideo.errors import FastVideoError, ResourceExhausted, Unavailable
 from fastvideo.requests.types import RequestMetrics, RequestSpec
 from fastvideo.scheduling import effects
-from fastvideo.scheduling.commands import PrepareLoop
+from fastvideo.scheduling.commands import (
+    CancelStream,
+    PrepareLoop,
+    ReleaseLoops,
+    SnapshotLoops,
+    YieldBatch,
+)
 from fastvideo.scheduling.core import SchedulerCore
 from fastvideo.scheduling.events import (
     AssignLoop,
@@ -43,6 +49,8 @@ from fastvideo.telemetry import tracing
 from fastvideo.telemetry.logging import get_logger
 
 _LOG: Final = get_logger(__name__)
+
+T = TypeVar("T")
 
 Terminal = CompleteRequest | FailRequest | CancelRequest
 
@@ -89,6 +97,8 @@ class LocalDriver:
         self._unprepared: dict[LoopRef, tuple[PrepareLoop, Granted]] = {}
         self._lock = threading.Lock()
         self._io = ThreadPoolExecutor(_IO_THREADS, thread_name_prefix="engine-io")
+        # The batch that computes now.
+        self._computing = ""
         self._started: queue.Queue[BaseException | None] = queue.Queue(1)
         self._closed = False
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
@@ -117,7 +127,7 @@ class LocalDriver:
                 on_end=on_end,
             )
         try:
-            self._inbox.put_nowait(RequestSubmitted(spec=spec))
+            self._put(RequestSubmitted(spec=spec))
         except queue.Full:
             with self._lock:
                 del self._running[spec.request_id]
@@ -126,8 +136,8 @@ class LocalDriver:
             ) from None
 
     def cancel(self, request: CancelRequested) -> None:
-        """Queue a cancellation."""
-        self._inbox.put(request)
+        """Queue a cancellation. Raises queue.Full for too many calls."""
+        self._put(request)
 
     def close(self) -> None:
         """Stop after the step that runs; requests that have not ended fail as Unavailable."""
@@ -135,11 +145,17 @@ class LocalDriver:
             if self._closed:
                 return
             self._closed = True
-        self._inbox.put(None)
+        self._put(None)
         self._thread.join()
         self._io.shutdown()
         self._executor.release_all()
         self._fail_all(Unavailable("the engine was closed", subject="engine"))
+
+    def _put(self, event: SchedulerInput | None) -> None:
+        """Queue an event, and have the window that computes end at its next boundary."""
+        self._inbox.put_nowait(event)
+        if batch_id := self._computing:
+            self._executor.yield_batch(batch_id)
 
     # -- on the driver's thread ------------------------------------------------------------
 
@@ -158,13 +174,13 @@ class LocalDriver:
 
     def _work(self, attached: WorkerAttached) -> None:
         events: deque[SchedulerInput] = deque([attached])
-        batches: deque[DispatchBatch] = deque()
+        batches: deque[DispatchBatch | SnapshotLoops] = deque()
         while self._take_in(events, wait=not (events or batches)):
             while events:
                 for decision in self._core.decide(events.popleft(), self._clock.now()):
                     self._carry_out(decision, events, batches)
             if batches:
-                events.extend(self._execute(batches.popleft()))
+                events.extend(self._compute(batches.popleft()))
 
     def _take_in(self, events: deque[SchedulerInput], *, wait: bool) -> bool:
         """Put what users asked before what the last step gave; False when it is time to end."""
@@ -198,13 +214,13 @@ class LocalDriver:
         self,
         decision: Decision,
         events: deque[SchedulerInput],
-        batches: deque[DispatchBatch],
+        batches: deque[DispatchBatch | SnapshotLoops],
     ) -> None:
         match decision:
             case AssignLoop():
                 events.extend(self._assign(decision))
             case DispatchBatch() if decision.kind in OFF_STEP_PATH:
-                self._io.submit(self._execute_beside, decision)
+                self._io.submit(self._beside, self._execute, decision)
             case DispatchBatch():
                 batches.append(decision)
             case ReleaseRequest():
@@ -217,7 +233,34 @@ class LocalDriver:
             case CompleteRequest() | FailRequest() | CancelRequest():
                 self._end(decision)
             case _:
-                pass
+                self._command(decision, batches)
+
+    def _command(self, decision: Decision, batches: deque[DispatchBatch | SnapshotLoops]) -> None:
+        """Carry out what a worker is told in its own words."""
+        _, command = effects.worker_command(decision) or ("", None)
+        match command:
+            case SnapshotLoops():
+                # Behind what was dispatched of the attempt before.
+                batches.append(command)
+            case ReleaseLoops():
+                self._executor.release(command)
+            case YieldBatch():
+                self._executor.yield_batch(command.batch_id)
+            case CancelStream():
+                self._executor.cancel_stream(command)
+
+    def _compute(self, work: DispatchBatch | SnapshotLoops) -> list[SchedulerInput]:
+        """Run a batch to the end of its window, which is near as soon as somebody asks."""
+        if isinstance(work, SnapshotLoops):
+            self._io.submit(self._beside, self._snapshot, work)
+            return []
+        self._computing = work.batch_id
+        if not self._inbox.empty():
+            self._executor.yield_batch(work.batch_id)
+        try:
+            return self._execute(work)
+        finally:
+            self._computing = ""
 
     def _assign(self, decision: AssignLoop) -> list[SchedulerInput]:
         """Prepare a loop now, or when its request's memory is free."""
@@ -246,6 +289,9 @@ class LocalDriver:
         ):
             try:
                 granted.result()
+                if command.restore is not None:
+                    saved = self._executor.fetch(command.restore)
+                    return self._executor.prepare(command, saved)
                 return self._executor.prepare(self._inputs.fetch(command))
             except FastVideoError as error:
                 return _failed(self._executor.worker_id, command.loop, error)
@@ -266,9 +312,13 @@ class LocalDriver:
             except FastVideoError as error:
                 return [self._executor.refused(command, error)]
 
-    def _execute_beside(self, decision: DispatchBatch) -> None:
-        for event in self._execute(decision):
-            self._inbox.put(event)
+    def _snapshot(self, command: SnapshotLoops) -> list[SchedulerInput]:
+        return [self._executor.snapshot(command)]
+
+    def _beside(self, work: Callable[[T], list[SchedulerInput]], given: T) -> None:
+        """On a thread beside compute; what it gives is looked at between two steps."""
+        for event in work(given):
+            self._put(event)
 
     def _traceparent(self, decision: DispatchBatch) -> str:
         """The trace of the first request of a batch."""

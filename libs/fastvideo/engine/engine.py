@@ -33,7 +33,7 @@ from fastvideo.engine.loading import CatalogLoader, quiet_libraries
 from fastvideo.engine.request_inputs import RequestInputs
 from fastvideo.engine.residents import Residents
 from fastvideo.engine.results import Artifact, Generation, RequestHandle, Video
-from fastvideo.engine.sink import LocalArtifacts, NewArtifact
+from fastvideo.engine.sink import LocalArtifacts, LocalBlobs, NewArtifact
 from fastvideo.engine.startup import start_models
 from fastvideo.errors import Cancelled, FailedPrecondition, FastVideoError, InvalidField
 from fastvideo.ids import derived_id, new_id
@@ -65,6 +65,8 @@ from fastvideo.scheduling.work import CancelScope, CancelScopeKind
 _WORKER_ID: Final = "engine"
 _COMPUTE_SLOTS: Final = 1
 _IO_SLOTS: Final = 2
+# What is saved in this process goes with it: only requests that are set aside are saved.
+_POLICY: Final = SchedulingPolicy(snapshot_overhead_max=0)
 
 
 class Engine:
@@ -72,7 +74,8 @@ class Engine:
 
     `families` are import names of packages with model families of your own, each with the
     files of `fastvideo.models.wan`: cards, programs.yaml, program.py. `tier` is a tier of
-    caches that outlives the process, such as `fastvideo.cache.redis_tier.RedisTier`.
+    caches that outlives the process, such as `fastvideo.cache.redis_tier.RedisTier`; `policy`
+    has the knobs of scheduling.
 
     Raises NotFound for a model that no card has and CheckpointError for one without weights.
     """
@@ -86,6 +89,7 @@ class Engine:
         memory_bytes: int | None = None,
         families: Sequence[str] = (),
         tier: SharedTier | None = None,
+        policy: SchedulingPolicy | None = None,
     ) -> None:
         quiet_libraries()
         self._models = tuple(models)
@@ -108,10 +112,9 @@ class Engine:
             features=TextFeatureCache(self._pools.budgets_bytes[MemoryTag.CACHES]),
             clock=self._clock,
             tier=tier,
+            shelf=LocalBlobs(self._pools.budgets_bytes[MemoryTag.STAGING]),
         )
-        # Its one thread looks at what users ask between two batches.
-        policy = SchedulingPolicy(window_steps_max=1)
-        self._core = SchedulerCore(DeployedModels(self._catalog), policy=policy)
+        self._core = SchedulerCore(DeployedModels(self._catalog), policy=policy or _POLICY)
         self._driver = LocalDriver(
             core=self._core,
             executor=self._executor,
@@ -276,6 +279,7 @@ class Engine:
             memory_bytes=unit_budgets(self._pools.budgets_bytes),
             compute_slots=_COMPUTE_SLOTS,
             io_slots=_IO_SLOTS,
+            snapshots=True,
             fingerprint=machine_fingerprint(start.threads),
         )
 

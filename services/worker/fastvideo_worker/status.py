@@ -24,6 +24,8 @@ class WorkerStatus:
     # host:port that schedulers dial.
     address: str = ""
     fingerprint: Mapping[str, str] = field(default_factory=dict)
+    # Whether loops can be saved: there is a store for them.
+    snapshots: bool = False
     ready: bool = False
     draining: bool = False
     sleeping: set[MemoryTag] = field(default_factory=set)
@@ -41,4 +43,5 @@ class WorkerStatus:
             compute_slots=COMPUTE_SLOTS,
             io_slots=IO_SLOTS,
             fingerprint=self.fingerprint,
+            snapshots=self.snapshots,
         )

@@ -76,6 +76,7 @@ class Worker:
             incarnation=new_id("inc", milliseconds(self._clock.now())),
             residents=residents,
             pools=pools,
+            snapshots=bool(config.artifacts_address),
         )
         self._commands = Commands(
             worker_id=config.service_id,
