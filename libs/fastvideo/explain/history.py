@@ -15,7 +15,9 @@ from fastvideo.explain.workers import Rounds, Workers, once, rounds_of
 from fastvideo.scheduling.events import (
     AssignLoop,
     BatchExecuted,
+    CancelLoop,
     CancelRequest,
+    CancelStream,
     CompleteRequest,
     Decision,
     DeferLoop,
@@ -111,6 +113,10 @@ class History:
             case QueueRequest() | StartRequest() | RestartRequest() | PreemptRequest():
                 if decision.request_id == self.request_id:
                     self._moved(decision, at)
+            case CancelLoop(loop=loop) if loop.request_id == self.request_id:
+                self._loop_cancelled(decision, at)
+            case CancelStream() if decision.request_id == self.request_id:
+                self._mark(at, "stream_cancelled", f"{decision.name}: {decision.reason}")
             case CancelRequest() | CompleteRequest() | FailRequest():
                 if decision.request_id == self.request_id:
                     self._ended(decision, at)
@@ -154,10 +160,26 @@ class History:
         attempt = self.attempts[-1]
         if decision.restore is not None and (not attempt.resumed_from or not restored[1]):
             attempt.resumed_from = restored[0]
+        self._drop_loop(ref.node_id, at)
         loop = LoopRecord(ref, decision.loop_id, decision.worker_id, at, restored[0])
         self._by_node[ref.node_id] = loop
         self.loops.append(loop)
         self.workers.watch(decision.worker_id)
+
+    def _loop_cancelled(self, decision: CancelLoop, at: datetime) -> None:
+        """One branch ends; what runs of it is still reported."""
+        self._drop_loop(decision.loop.node_id, at)
+        for unit_id, unit in list(self._ready.items()):
+            if unit.loop.ref == decision.loop:
+                unit.dropped_at = at
+                del self._ready[unit_id]
+        self._mark(at, "loop_cancelled", f"{decision.loop.node_id}: {decision.reason}")
+
+    def _drop_loop(self, node_id: str, at: datetime) -> None:
+        """A loop that is still being made will not be, or is made again."""
+        loop = self._by_node.get(node_id)
+        if loop is not None and loop.prepared_at is None and loop.dropped_at is None:
+            loop.dropped_at = at
 
     def _deferred(self, loop: LoopRef, reason: str, at: datetime) -> None:
         for unit in self._ready.values():
@@ -361,9 +383,8 @@ class History:
         for unit in self.units.values():
             if not unit.done and unit.dropped_at is None:
                 unit.dropped_at = at
-        for loop in self._by_node.values():
-            if loop.prepared_at is None and loop.dropped_at is None:
-                loop.dropped_at = at
+        for node_id in self._by_node:
+            self._drop_loop(node_id, at)
 
     def _mark(self, at: datetime, name: str, text: str) -> None:
         if len(self.marks) < MARKS_MAX:

@@ -6,6 +6,7 @@ from fastvideo.explain.explanation import Page
 from fastvideo.explain.types import UnitOutcome, WaitCause
 from fastvideo.requests.types import ErrorDetail, RequestMetrics
 from fastvideo.scheduling.events import (
+    CancelLoop,
     CancelRequest,
     FailRequest,
     LeaderElected,
@@ -280,3 +281,31 @@ def test_units_come_page_by_page_and_everything_else_is_whole() -> None:
     assert all(page.stages == pages[0].stages for page in pages)
     assert pages[0].stages[0].units == 10
     assert {batch.batch_id for batch in pages[1].batches} == {f"1-{step}" for step in range(4, 8)}
+
+
+def test_a_cancelled_loop_waits_no_longer_while_the_others_go_on() -> None:
+    tale = Tale()
+    tale.begins()
+    other = ref(node_id="audio")
+    tale.decides(0.0, assign(other))
+    tale.hears(0.0, prepared(other, seconds=0.0))
+    tale.decides(1.0, CancelLoop(loop=other, worker_id="w1", reason="user"))
+    finish(tale, 1, 1.0)
+    told = tale.explained()
+    (dropped,) = [unit for unit in told.units if unit.node_id == "audio"]
+    assert (dropped.outcome, dropped.waited_seconds) == (UnitOutcome.DROPPED, 1.0)
+    assert ("loop_cancelled", "audio: user") in [(mark.name, mark.text) for mark in told.marks]
+
+
+def test_a_loop_whose_assignment_never_arrived_is_made_again() -> None:
+    tale = Tale()
+    tale.decides(0.0, assign())
+    tale.hears(1.0, WorkerDetached(worker_id="w1", reason="broken"))
+    tale.hears(2.0, WorkerReattached(worker_id="w1"), assign())
+    tale.hears(2.5, prepared(seconds=0.5))
+    finish(tale, 1, 2.5)
+    told = tale.explained()
+    assert [stage.units for stage in told.stages] == [0, 1]
+    assert told.totals.waited_by_cause == pytest.approx(
+        {"delivery": 1.0, "loss": 1.0, "preparation": 0.5}
+    )
