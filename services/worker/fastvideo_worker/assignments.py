@@ -64,8 +64,8 @@ class Assignments:
 
     @property
     def idle(self) -> bool:
-        """Whether nothing is here and the log has all that was reported."""
-        return self._commands.idle
+        """Whether nothing is here and all that was begun is reported."""
+        return self._commands.idle and not self._tasks
 
     # -- streams -------------------------------------------------------------------------
 

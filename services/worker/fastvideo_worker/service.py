@@ -76,6 +76,11 @@ class WorkerService(worker_pb2_grpc.WorkerServiceServicer):
         """Whether a scheduler's stream is up."""
         return self._attachment is not None
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is here and all that was begun is reported."""
+        return self._assignments.idle
+
     def announce_drain(self, reason: str) -> None:
         """Take no new request from now on, and say so to the scheduler."""
         self._status.draining = self._commands.draining = True

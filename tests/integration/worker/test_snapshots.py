@@ -185,3 +185,34 @@ def _driven_before(node_id: str, whole: Any) -> Any:
             break
         before.results[name] = result
     return before
+
+
+async def test_a_worker_that_is_told_to_stop_hands_over_what_would_not_end_in_time(
+    attach: Attach,
+    driver: Any,
+    entry: CatalogEntry,
+    make_spec: MakeSpec,
+    start_worker: Callable[..., Any],
+    client_type: Any,
+) -> None:
+    spec = make_spec("handed-over", steps=40)
+    leaving = await asyncio.to_thread(start_worker, "worker-4")
+    async with client_type(leaving.address, 1) as client:
+        plan = await driver(client, entry, spec).until("denoise")
+        await client.dispatch(plan, window=40)
+        leaving.process.send_signal(signal.SIGTERM)
+        await asyncio.wait_for(client.draining.wait(), 10)
+        await client.order_snapshot("handed-over")
+        executed: BatchExecuted = await client.next(BatchExecuted)
+        snapshotted: RequestSnapshotted = await client.next(RequestSnapshotted)
+        # It was the last thing that was here, so the worker leaves at once.
+        with pytest.raises(EOFError):
+            await client.next(BatchExecuted)
+    assert await asyncio.to_thread(leaving.process.wait, 10) == 0
+    assert snapshotted.released
+    async with attach() as client:
+        undisturbed = await driver(client, entry, make_spec("stayed", steps=40)).run()
+        here = driver(client, entry, spec)
+        driven, plan = await here.restore(snapshotted, attempt=2)
+        assert plan.units[0].step_range.start == len(executed.results)
+        assert _facts(await here.go_on(driven, plan)) == _facts(undisturbed)
