@@ -51,7 +51,9 @@ class BatchScheduler:
         """The next batch of one worker.
 
         Units whose resources are taken are passed over, at most `deferrals_max` of them. Nobody
-        goes past a starved unit while something runs whose end may free what it needs.
+        goes past one that waits for seconds alone, else those that need few would never leave
+        enough for one that needs many; nor past a starved unit while something runs whose end may
+        free what it needs.
         """
         deferred: list[tuple[WorkUnit, str]] = []
         for first, starved in self._candidates(ready, now):
@@ -60,7 +62,9 @@ class BatchScheduler:
             if missing is None:
                 return FormedBatch(self._fill(ready, first, amounts, ledger), tuple(deferred))
             deferred.append((first.unit, missing))
-            if (starved and _runs(ledger)) or len(deferred) >= self._policy.deferrals_max:
+            # Seconds are the currency: whoever is next waits for them, and nobody goes past.
+            waits = missing.startswith(SECONDS) or (starved and _runs(ledger))
+            if waits or len(deferred) >= self._policy.deferrals_max:
                 break
         return FormedBatch((), tuple(deferred))
 

@@ -17,6 +17,7 @@ from fastvideo.scheduling.evolve import evolve
 from fastvideo.scheduling.inputs import SchedulerInput
 from fastvideo.scheduling.observe import observe
 from fastvideo.scheduling.policy import SchedulingPolicy
+from fastvideo.scheduling.preemption import room_due
 from fastvideo.scheduling.request_scheduler import ModelCatalog
 from fastvideo.scheduling.snapshot import SchedulerSnapshot, put_back, take
 from fastvideo.scheduling.state import new_state
@@ -146,6 +147,9 @@ class SchedulerCore:
         """When a Tick is due at the latest, if one is."""
         state = self._state
         due = state.lines.news_due(state.policy.queue_news_seconds_min)
+        room = room_due(state)
+        if room is not None:
+            due = min(due, room.timestamp())
         for moment, request_id in state.deadlines:
             if state.requests[request_id].ending is None:
                 due = min(due, moment)

@@ -28,13 +28,15 @@ from fastvideo.scheduling.events import (
     RestartRequest,
     StartRequest,
 )
-from fastvideo.scheduling.lines import LineKey
+from fastvideo.scheduling.lines import PlaceKind, front
 from fastvideo.scheduling.loop_scheduler import LoopPhase
+from fastvideo.scheduling.movement import resumption_of, saves
 from fastvideo.scheduling.news import queue_news
 from fastvideo.scheduling.placement import Placement
+from fastvideo.scheduling.preemption import make_room
 from fastvideo.scheduling.ready import ReadyUnits
 from fastvideo.scheduling.request_scheduler import ProgramGraph
-from fastvideo.scheduling.state import LiveRequest, SchedulerState, Worker
+from fastvideo.scheduling.state import LiveRequest, Saving, SchedulerState, Worker
 from fastvideo.scheduling.transfer import PHASE as TRANSFER_PHASE
 from fastvideo.scheduling.transfer import Held, TransferScheduler, refuse_moves
 from fastvideo.scheduling.windows import to_yield, window_steps
@@ -84,6 +86,7 @@ class Decider:
                 yield from streams_to_cancel(self._state, request)
             if request.worker_id and request.ending is None:
                 yield from self._go_on(request, request.graph, now)
+                yield from saves(self._state, request, now)
 
     def _go_on(
         self, request: LiveRequest, graph: ProgramGraph, now: datetime
@@ -93,13 +96,16 @@ class Decider:
             yield from self._report(request, graph)
             return
         loops = request.loops
-        if len(loops) + len(request.skipped) == len(graph.nodes) and all(
+        resumption = resumption_of(self._state, request, graph)
+        known = len(loops) + len(request.skipped) + len(resumption.spared)
+        if known == len(graph.nodes) and all(
             run.phase is LoopPhase.ENDED for run in loops.values()
         ):
             yield from self._complete(request, now)
             return
         yield from self._report(request, graph)
-        if not self._state.workers[request.worker_id].is_commanded:
+        worker = self._state.workers[request.worker_id]
+        if not worker.is_commanded or request.saving is Saving.SET_ASIDE:
             return
         request.walk_due = False
         placement = Placement(request.worker_id, request.model_instance_id)
@@ -173,7 +179,7 @@ class Decider:
         yield from self._fail(request, error, now)
 
     def _report(self, request: LiveRequest, graph: ProgramGraph) -> Iterator[Decision]:
-        fraction = min(1.0, self._state.loop_rules.fraction(graph, request.loops))
+        fraction = min(1.0, self._state.loop_rules.fraction(graph, request.loops, request.done))
         node_id, step, steps = request.reached
         least = 0.0 if step == steps else self._state.policy.progress_step_min
         # Progress never falls, so a request that began again is silent until it has caught up.
@@ -189,18 +195,19 @@ class Decider:
                 request.spec.model_id, TRANSFER_PHASE, str(size_bytes)
             )
         )
-        for node_id in self._state.loop_rules.preparable(graph, request.loops):
-            if node_id in request.skipped:
-                continue
+        resumption = resumption_of(self._state, request, graph, placement)
+        for node_id in resumption.startable(graph, request):
+            restore = resumption.restores.get(node_id)
             try:
-                inputs = graph.inputs[node_id]
+                # A snapshot holds all that its loop still needs.
+                inputs = graph.inputs[node_id] if restore is None else {}
                 held = _held(request, inputs.values(), placement.worker_id)
                 plan = transfers.plan(placement.worker_id, inputs, held)
                 refuse_moves(request.ref(node_id), plan)
             except FastVideoError as error:
                 # Looked at again when what runs has ended.
                 request.walk_due = True
-                if not request.in_flight:
+                if not request.in_flight and not self._runs_on(request):
                     yield from self._fail(request, error_detail(error), now)
                 return
             yield AssignLoop(
@@ -208,6 +215,7 @@ class Decider:
                 loop_id=graph.nodes[node_id].loop_id,
                 worker_id=placement.worker_id,
                 model_instance_id=placement.model_instance_id,
+                restore=restore,
             )
 
     def _tidy(self, worker_id: str) -> Iterator[Decision]:
@@ -237,21 +245,23 @@ class Decider:
         models = tuple(state.touched_models)
         state.touched_models.clear()
         # How many at the front of a line can have no place now; the next may want another one.
-        stuck: dict[LineKey, int] = {}
+        stuck: dict[tuple[PlaceKind, str], int] = {}
         while True:
             heads = [
-                (line[stuck.get(key, 0)], key)
-                for key, line in state.lines.of(models)
-                if stuck.get(key, 0) < min(len(line), state.policy.deferrals_max)
+                (front(line[index].rank, tenant_id, state.shares), line[index], (kind, tenant_id))
+                for kind, tenant_id, line in state.lines.of(models)
+                if (index := stuck.get((kind, tenant_id), 0))
+                < min(len(line), state.policy.deferrals_max)
             ]
             if not heads:
                 return
-            head, key = min(heads)
+            _, head, key = min(heads)
             request = state.requests[head.request_id]
             placement = state.placement.place(request.spec, wish_of(state, request))
             if placement is not None and request.graph is not None:
                 yield from self._assign(request, request.graph, placement, now)
             if not request.worker_id and head.request_id in state.requests:
+                yield from make_room(state, request, sum(stuck.values()), now)
                 stuck[key] = stuck.get(key, 0) + 1
 
     # -- batches -------------------------------------------------------------------------

@@ -1,6 +1,7 @@
 """What decisions become: commands for workers, events for requests."""
 
 from collections.abc import Mapping
+from typing import Final
 
 from fastvideo.requests.events import (
     RequestCancelled,
@@ -32,6 +33,9 @@ from fastvideo.scheduling.events import (
     StartRequest,
     YieldBatch,
 )
+
+SET_ASIDE: Final = "set aside"
+"""How the reason of a restart begins that is none: the request gave its place away."""
 
 WorkerCommand = (
     PrepareLoop
@@ -67,7 +71,8 @@ def prepare_loop(
         loop_id=decision.loop_id,
         model_instance_id=decision.model_instance_id,
         request=spec,
-        inputs=inputs,
+        # A snapshot holds all that its loop still needs.
+        inputs=inputs if decision.restore is None else {},
         traceparent=traceparent,
         restore=decision.restore,
     )
@@ -141,9 +146,10 @@ def request_event(decision: Decision) -> tuple[str, RequestEvent] | None:
                 steps=decision.steps,
             )
         case RestartRequest():
+            aside = decision.reason.startswith(SET_ASIDE)
             return decision.request_id, RequestLogged(
-                level="warning",
-                message=f"begins again: {decision.reason}",
+                level="info" if aside else "warning",
+                message=f"{'waits to go on' if aside else 'begins again'}: {decision.reason}",
                 attempt=decision.attempt,
             )
         case PreemptRequest():

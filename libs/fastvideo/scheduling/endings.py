@@ -1,6 +1,6 @@
 """How a request begins to end, and what of it still runs to the next boundary."""
 
-from fastvideo.scheduling.state import Ending, LiveRequest, SchedulerState
+from fastvideo.scheduling.state import Ending, LiveRequest, Saving, SchedulerState
 from fastvideo.scheduling.work import WorkUnit
 
 
@@ -22,8 +22,10 @@ def end_request(state: SchedulerState, request: LiveRequest, ending: Ending) -> 
 
 
 def is_held(request: LiveRequest, unit: WorkUnit) -> bool:
-    """Whether an ending request, or one whose loop is cancelled, stops before the unit."""
+    """Whether a request that ends or is set aside, or a cancelled loop, stops before the unit."""
     if unit.loop.node_id in request.cancelling and unit.cancel_boundary:
+        return True
+    if request.saving is Saving.SET_ASIDE:
         return True
     ending = request.ending
     return ending is not None and (ending.error is not None or unit.cancel_boundary)

@@ -14,6 +14,7 @@ from fastvideo.scheduling.admission import (
 from fastvideo.scheduling.affinity import session_key
 from fastvideo.scheduling.cancellation import skip_loop
 from fastvideo.scheduling.cost import request_phase, request_shape
+from fastvideo.scheduling.effects import SET_ASIDE
 from fastvideo.scheduling.events import (
     AssignLoop,
     CancelLoop,
@@ -24,15 +25,18 @@ from fastvideo.scheduling.events import (
     DeferLoop,
     DispatchBatch,
     FailRequest,
+    PreemptRequest,
     QueueRequest,
     ReleaseRequest,
     ReportProgress,
     RestartRequest,
+    SnapshotRequest,
     StartRequest,
     YieldBatch,
 )
 from fastvideo.scheduling.loop_scheduler import LoopRun
-from fastvideo.scheduling.queueing import give_back_kept, kind_bill
+from fastvideo.scheduling.movement import begin_saving, keep_done, leave
+from fastvideo.scheduling.queueing import charge_place, kind_bill, settle_place
 from fastvideo.scheduling.state import Flight, LiveRequest, SchedulerState
 
 
@@ -42,7 +46,9 @@ def evolve(state: SchedulerState, decision: Decision, now: datetime) -> None:
         case QueueRequest():
             _queued(state, decision, now)
         case AssignLoop():
-            _assign(state, decision)
+            _assign(state, decision, now)
+        case SnapshotRequest() | PreemptRequest():
+            begin_saving(state, decision)
         case StartRequest():
             _start(state, decision, now)
         case DispatchBatch():
@@ -78,31 +84,32 @@ def _queued(state: SchedulerState, decision: QueueRequest, now: datetime) -> Non
     if decision.request_id in state.lines.untold:
         del state.lines.untold[decision.request_id]
     elif not request.worker_id:
-        state.lines.told_at[request.line] = now.timestamp()
+        state.lines.told_at[request.place_kind] = now.timestamp()
 
 
-def _assign(state: SchedulerState, decision: AssignLoop) -> None:
+def _assign(state: SchedulerState, decision: AssignLoop, now: datetime) -> None:
     request = state.requests[decision.loop.request_id]
     if not request.worker_id:
         worker = state.workers[decision.worker_id]
         worker.ledger.reserve({RESIDENT: 1})
         worker.residents[request.request_id] = None
+        state.occupy(request, worker, now)
         request.load_seconds = state.costs.predict(
             request.spec.model_id, request_phase(request.spec), request_shape(request.spec)
         )
-        state.placement.occupy(
-            decision.worker_id, request.load_seconds, decision.model_instance_id
-        )
+        state.placement.occupy(decision.worker_id, request.load_seconds, decision.model_instance_id)
         session = session_key(request.spec)
         if session:
             keys_max = state.policy.affinity_keys_max
             state.affinity.learn(decision.worker_id, (session,), keys_max)
         state.dequeue(request)
-        state.shares.serve(request.rank.negative_priority, request.rank.share)
+        charge_place(state, request)
         request.muted_told = {}
         request.worker_id = decision.worker_id
         request.model_instance_id = decision.model_instance_id
-    request.loops[decision.loop.node_id] = LoopRun(decision.loop, decision.loop_id)
+    request.loops[decision.loop.node_id] = LoopRun(
+        decision.loop, decision.loop_id, restore=decision.restore
+    )
 
 
 def _start(state: SchedulerState, decision: StartRequest, now: datetime) -> None:
@@ -157,30 +164,19 @@ def _release(state: SchedulerState, decision: ReleaseRequest) -> None:
         # None of it was known here.
         state.workers[decision.worker_id].unwanted.pop((decision.request_id, decision.attempt))
         return
-    request = state.requests[decision.request_id]
-    worker = state.workers[decision.worker_id]
-    for run in request.loops.values():
-        for unit in run.waiting.values():
-            worker.queue(unit).remove(unit.unit_id)
-        give_back_kept(state, request, run)
-        worker.deferred.pop(run.ref, None)
-    del worker.residents[request.request_id]
-    worker.ledger.release({RESIDENT: 1})
-    state.placement.vacate(worker.worker_id, request.load_seconds, request.model_instance_id)
-    request.worker_id = request.model_instance_id = ""
-    for model_id in state.placement.models(worker.worker_id):
-        state.touched_models[model_id] = None
-    state.touched_workers[worker.worker_id] = None
+    leave(state, state.requests[decision.request_id], state.workers[decision.worker_id])
 
 
 def _restart(state: SchedulerState, decision: RestartRequest) -> None:
     request = state.requests[decision.request_id]
     request.attempt = decision.attempt
+    # It has waited once; it does not go behind those that came while it ran, unless it was to.
+    if not request.lost_reason.startswith(SET_ASIDE):
+        request.rank = request.rank._replace(thrown_back=0)
     request.lost_reason = request.lost_boundary = ""
+    keep_done(request)
     request.loops = {}
     request.running = False
-    # It has waited once; it does not go behind those that came while it ran.
-    request.rank = request.rank._replace(thrown_back=0)
     state.enqueue(request)
 
 
@@ -194,8 +190,7 @@ def _learn_request(state: SchedulerState, request: LiveRequest) -> None:
 
 def _forget(state: SchedulerState, request: LiveRequest) -> None:
     """Drop an ended request from every index."""
-    if request.bill is not None:
-        state.shares.correct(request.bill, request.device_seconds)
+    settle_place(state, request)
     del state.requests[request.request_id]
     state.dequeue(request)
     spec = request.spec

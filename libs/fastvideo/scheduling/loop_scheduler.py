@@ -4,13 +4,20 @@ It holds what is known of the loops of one request: prepared or not, at which ve
 units wait, which are in flight.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
 from fastvideo.errors import ContractViolation
 from fastvideo.scheduling.request_scheduler import ProgramGraph
-from fastvideo.scheduling.work import LoopRef, LoopResult, ResourceRequest, WorkPlan, WorkUnit
+from fastvideo.scheduling.work import (
+    LoopRef,
+    LoopResult,
+    LoopSnapshot,
+    ResourceRequest,
+    WorkPlan,
+    WorkUnit,
+)
 
 
 class LoopPhase(StrEnum):
@@ -35,6 +42,8 @@ class LoopRun:
     steps_done: int = 0
     steps: int = 0
     result: LoopResult | None = None
+    # The snapshot that it was made from.
+    restore: LoopSnapshot | None = None
     # What its last unit declared.
     declared: ResourceRequest | None = None
     # What stays reserved on its worker until it ends.
@@ -69,9 +78,12 @@ class LoopScheduler:
             _check_unit(run, unit)
         return new
 
-    def fraction(self, graph: ProgramGraph, loops: Mapping[str, LoopRun]) -> float:
-        """How far the request is, from 0 to 1."""
-        return sum(graph.weights[node_id] * run.fraction for node_id, run in loops.items())
+    def fraction(
+        self, graph: ProgramGraph, loops: Mapping[str, LoopRun], done: Collection[str] = ()
+    ) -> float:
+        """How far the request is, from 0 to 1; `done` are nodes of earlier tries."""
+        now = sum(graph.weights[node_id] * run.fraction for node_id, run in loops.items())
+        return now + sum(graph.weights[node_id] for node_id in done if node_id not in loops)
 
     def boundary(self, loops: Mapping[str, LoopRun]) -> str:
         """Where the loops stand, such as "denoise 7/20"; "queued" before any has begun."""

@@ -23,6 +23,7 @@ from fastvideo.scheduling.events import (
     LeaderElected,
     LoopFailed,
     LoopPrepared,
+    RequestSnapshotted,
     WorkerAttached,
     WorkerDetached,
     WorkerDraining,
@@ -36,14 +37,19 @@ from fastvideo.scheduling.inputs import (
     Tick,
 )
 from fastvideo.scheduling.loop_scheduler import LoopPhase
-from fastvideo.scheduling.queueing import charge_place
+from fastvideo.scheduling.movement import (
+    keep_done,
+    refused,
+    restored_result,
+    snapshotted,
+)
+from fastvideo.scheduling.preemption import look_for_room
 from fastvideo.scheduling.reattach import detached, elected, is_news, reattached
 from fastvideo.scheduling.results import finish_loop, offer, take_executed
 from fastvideo.scheduling.state import Ending, LiveRequest, SchedulerState, Worker
-from fastvideo.scheduling.wishes import line_of, wish_of
+from fastvideo.scheduling.wishes import place_kind, wish_of
 from fastvideo.scheduling.work import (
     CancelScopeKind,
-    LoopResult,
 )
 
 # What a worker answers that takes no request now: it is to stop, or its weights sleep.
@@ -69,7 +75,7 @@ def observe(state: SchedulerState, event: SchedulerInput, now: datetime) -> None
         case WorkerReattached():
             reattached(state, event, now)
         case WorkerDraining():
-            _draining(state, event)
+            _draining(state, event, now)
         case WorkerLost():
             worker = state.workers.get(event.worker_id)
             if worker is not None and event.incarnation in ("", worker.attached.incarnation):
@@ -77,11 +83,13 @@ def observe(state: SchedulerState, event: SchedulerInput, now: datetime) -> None
         case LoopPrepared():
             _prepared(state, event, now)
         case LoopFailed():
-            _loop_failed(state, event)
+            _loop_failed(state, event, now)
         case BatchExecuted():
             take_executed(state, event, now)
+        case RequestSnapshotted():
+            snapshotted(state, event, now)
         case Tick():
-            pass
+            look_for_room(state, now)
     _expire(state, now)
 
 
@@ -102,7 +110,7 @@ def _submitted(state: SchedulerState, event: RequestSubmitted, now: datetime) ->
             spec, state.arrivals, accepted_at, thrown_back=event.started_at is not None
         ),
         attempt=event.attempts + 1,
-        line=line_of(state.policy, spec),
+        place_kind=place_kind(state.policy, spec),
         started_at=event.started_at,
         progress=event.progress,
     )
@@ -124,7 +132,6 @@ def _submitted(state: SchedulerState, event: RequestSubmitted, now: datetime) ->
     if spec.deadline is not None:
         insort(state.deadlines, (spec.deadline.timestamp(), spec.request_id))
     if request.ending is None:
-        charge_place(state, request)
         state.enqueue(request)
 
 
@@ -172,11 +179,14 @@ def _attached(state: SchedulerState, event: WorkerAttached) -> None:
     state.touched_workers[event.worker_id] = None
 
 
-def _draining(state: SchedulerState, event: WorkerDraining) -> None:
+def _draining(state: SchedulerState, event: WorkerDraining, now: datetime) -> None:
     worker = state.workers.get(event.worker_id)
     if worker is not None:
         worker.draining = True
+        worker.draining_since = worker.draining_since or now
         state.placement.drain(event.worker_id)
+        for request_id in worker.residents:
+            state.touched_requests[request_id] = None
 
 
 def _lose(state: SchedulerState, worker: Worker, reason: str) -> None:
@@ -189,6 +199,8 @@ def _lose(state: SchedulerState, worker: Worker, reason: str) -> None:
         request.lost_reason = f"worker {worker.worker_id} was lost: {reason}"
         request.lost_boundary = state.loop_rules.boundary(request.loops)
         request.losses += 1
+        state.vacate(request)
+        keep_done(request)
         request.loops = {}
         request.running = False
         request.worker_id = request.model_instance_id = ""
@@ -209,21 +221,24 @@ def _prepared(state: SchedulerState, event: LoopPrepared, now: datetime) -> None
     run.state_version = event.plan.state_version
     state.touched_requests[request.request_id] = None
     if event.plan.units:
+        run.steps_done = run.restore.steps_done if run.restore is not None else 0
         offer(state, request, run, event.plan, now)
     else:
-        # Nothing to run: the loop's outputs are what it was given.
-        finish_loop(state, request, run, LoopResult(loop=run.ref))
+        # Nothing to run: the loop's outputs are what it was given, or what was saved.
+        finish_loop(state, request, run, restored_result(run))
 
 
-def _loop_failed(state: SchedulerState, event: LoopFailed) -> None:
+def _loop_failed(state: SchedulerState, event: LoopFailed, now: datetime) -> None:
     found = state.live(event.loop)
     if found is None or found[0].worker_id != event.worker_id:
         return
     request = found[0]
     if event.error.reason in NOT_NOW:
         # The request was placed before the worker's word of it came.
-        _draining(state, WorkerDraining(worker_id=event.worker_id))
+        _draining(state, WorkerDraining(worker_id=event.worker_id), now)
         request.lost_reason = f"worker {event.worker_id}: {event.error.reason}"
         state.touched_requests[request.request_id] = None
+    elif found[1].restore is not None:
+        refused(state, request, event.loop.node_id, event.error.reason)
     else:
         end_request(state, request, Ending(event.error.reason, event.error))

@@ -216,6 +216,18 @@ class PlacementScheduler:
             for worker_id, host in self._hosts.items()
         )
 
+    def could_host(self, worker_id: str, spec: RequestSpec, wish: Wish) -> bool:
+        """Whether that worker could take it, were a place there free."""
+        host = self._hosts.get(worker_id)
+        return (
+            host is not None
+            and not host.draining
+            and not host.held
+            and _suits(host, wish)
+            and _instance(host, spec, wish) is not None
+            and _lack(host, wish) is None
+        )
+
     def _least(self, spec: RequestSpec, wish: Wish) -> Placement | None:
         """The place with the least work."""
         heap = self._open.get(spec.model_id, [])

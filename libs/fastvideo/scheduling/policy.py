@@ -21,6 +21,12 @@ _MAY_BE_ZERO: Final = frozenset(
         "affinity_seconds_max",
         "affinity_keys_max",
         "progress_step_min",
+        "snapshot_overhead_max",
+        "snapshot_seconds_min",
+        "snapshot_seconds_guess",
+        "preemptions_max",
+        "residency_seconds_min",
+        "drain_seconds_max",
         "queue_news_seconds_min",
     }
 )
@@ -90,6 +96,18 @@ class SchedulingPolicy:
     # A waiting request is told of its new place at most this often, the first so many of a line.
     queue_news_seconds_min: float = 1.0
     queue_news_requests_max: int = 100
+    # Share of device-seconds that saving running loops may take; 0 saves none on its own. And
+    # the least time between two snapshots of a request, and what one is taken to cost before
+    # any was measured.
+    snapshot_overhead_max: float = 0.02
+    snapshot_seconds_min: float = 2.0
+    snapshot_seconds_guess: float = 0.1
+    # How often a request may be set aside for those of a higher class, and how long it has a
+    # place at least before.
+    preemptions_max: int = 3
+    residency_seconds_min: float = 1.0
+    # Predicted seconds that a request may still run on a worker that drains.
+    drain_seconds_max: float = 2.0
     # Progress is told when it rose by at least this much, and at the end of a node.
     progress_step_min: float = 0.01
     # Weight of the newest measurement in a cost, 0 to 1.
@@ -106,6 +124,13 @@ class SchedulingPolicy:
         """The class of requests with that priority."""
         reached = [c for c in self.slo_classes.values() if c.priority_min <= priority]
         return max(reached, key=lambda known: known.priority_min, default=None)
+
+    def level(self, priority: int) -> int:
+        """That of its class; requests of a higher one may take its place."""
+        if not self.slo_classes:
+            return priority
+        known = self.slo_class(priority)
+        return known.priority_min if known is not None else min(0, priority)
 
     def places_kept_from(self, priority: int) -> int:
         """Places of every worker that a request of that priority must leave free."""

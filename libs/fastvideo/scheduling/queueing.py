@@ -3,7 +3,6 @@
 from datetime import datetime
 
 from fastvideo.scheduling.admission import kept_amounts
-from fastvideo.scheduling.cost import request_phase, request_shape
 from fastvideo.scheduling.fairness import Bill, bill
 from fastvideo.scheduling.loop_scheduler import LoopRun
 from fastvideo.scheduling.ready import kind_flow
@@ -58,11 +57,18 @@ def kind_bill(state: SchedulerState, kind: UnitKind, priority: int, seconds: flo
 
 
 def charge_place(state: SchedulerState, request: LiveRequest) -> None:
-    """Charge a new request's tenant for its whole run, which ranks it among waiting ones."""
-    spec = request.spec
-    seconds = state.costs.predict(spec.model_id, request_phase(spec), request_shape(spec))
-    request.bill = tenant_bill(state, request, seconds)
-    request.rank = request.rank._replace(share=state.shares.charge(request.bill))
+    """Charge a request's tenant for its whole run as it gets its place."""
+    settle_place(state, request)
+    request.billed_from = request.device_seconds
+    request.bill = tenant_bill(state, request, request.load_seconds)
+    state.shares.serve(request.bill.priority, state.shares.charge(request.bill))
+
+
+def settle_place(state: SchedulerState, request: LiveRequest) -> None:
+    """Charge what the request used of its place instead."""
+    if request.bill is not None:
+        state.shares.correct(request.bill, request.device_seconds - request.billed_from)
+        request.bill = None
 
 
 def give_back_kept(state: SchedulerState, request: LiveRequest, run: LoopRun) -> None:

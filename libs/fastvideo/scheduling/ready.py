@@ -24,8 +24,6 @@ class Rank(NamedTuple):
     negative_priority: int
     # Unix seconds; infinite without a deadline.
     deadline: float
-    # The tenant's virtual time, see `fairness`.
-    share: float
     arrival: int
 
 

@@ -26,8 +26,8 @@ from fastvideo.scheduling.events import (
     WorkerReattached,
 )
 from fastvideo.scheduling.loop_scheduler import LoopPhase, LoopRun
-from fastvideo.scheduling.queueing import queue_unit
-from fastvideo.scheduling.state import Flight, LiveRequest, SchedulerState, Worker
+from fastvideo.scheduling.queueing import give_back_kept, queue_unit
+from fastvideo.scheduling.state import Flight, LiveRequest, Saving, SchedulerState, Worker
 from fastvideo.scheduling.work import LoopRef, WorkUnit
 
 GONE: Final = frozenset({"LOOP_RELEASED", "UNKNOWN_UNIT"})
@@ -74,7 +74,10 @@ def reattached(state: SchedulerState, event: WorkerReattached, now: datetime) ->
     for batch_id in [name for name in worker.flights if name not in running]:
         _give_units_again(state, worker, batch_id, now)
     for request_id in worker.residents:
-        _compare(state, worker, state.requests[request_id], held, set(event.scopes))
+        request = state.requests[request_id]
+        # Whether it was told to save the request nobody knows; a second time does no harm.
+        request.saving_lost = request.saving is not Saving.NOT
+        _compare(state, worker, request, held, set(event.scopes))
     worker.unwanted = _unwanted(state, worker, held, event.scopes)
     state.untidy[worker.worker_id] = None
     _command(state, worker)
@@ -106,12 +109,14 @@ def adopt(state: SchedulerState, worker: Worker, event: BatchExecuted) -> Flight
     return Flight(model_id, tuple(units.values()), {}) if units else None
 
 
-def throw_back(state: SchedulerState, request: LiveRequest, reason: str) -> None:
+def throw_back(
+    state: SchedulerState, request: LiveRequest, reason: str, *, is_loss: bool = True
+) -> None:
     """Have a request begin again, once nothing of it runs any more."""
     if request.ending is None and not request.lost_reason:
         request.lost_reason = reason
         request.lost_boundary = state.loop_rules.boundary(request.loops)
-        request.losses += 1
+        request.losses += 1 if is_loss else 0
         _unqueue(state, request)
     state.touched_requests[request.request_id] = None
 
@@ -139,6 +144,11 @@ def _give_units_again(state: SchedulerState, worker: Worker, batch_id: str, now:
     """A batch never arrived: its units wait again."""
     flight = worker.flights.pop(batch_id)
     worker.ledger.release(flight.amounts)
+    queue = worker.queue(flight.units[0])
+    for bill in flight.bills:
+        queue.tenants.correct(bill, 0.0)
+    if flight.kind_bill is not None:
+        queue.kinds.correct(flight.kind_bill, 0.0)
     for unit in flight.units:
         found = state.live(unit.loop)
         if found is None or found[1].in_flight.pop(unit.unit_id, None) is None:
@@ -162,21 +172,26 @@ def _compare(
         resident = held.get(run.ref)
         if run.phase is LoopPhase.PREPARING and (resident is None or not resident.preparing):
             # The command never arrived; a loop that is there was made for another one.
-            _assign_again(worker, request, node_id)
+            _assign_again(state, worker, request, node_id)
         elif run.phase is LoopPhase.ACTIVE and _differs(worker, run, resident):
-            if run.steps_done:
+            if run.steps_done or run.restore is not None:
                 throw_back(state, request, f"worker {worker.worker_id} lost loop {node_id}")
             else:
-                _assign_again(worker, request, node_id)
+                _assign_again(state, worker, request, node_id)
     kept = any(run.result is not None and run.result.value_names for run in request.loops.values())
     if kept and f"{request.request_id}/{request.attempt}" not in scopes:
         throw_back(state, request, f"worker {worker.worker_id} lost its values")
 
 
-def _assign_again(worker: Worker, request: LiveRequest, node_id: str) -> None:
+def _assign_again(
+    state: SchedulerState, worker: Worker, request: LiveRequest, node_id: str
+) -> None:
     """A loop of which nothing has run is made once more."""
-    for unit in request.loops.pop(node_id).waiting.values():
+    run = request.loops.pop(node_id)
+    for unit in run.waiting.values():
         worker.queue(unit).remove(unit.unit_id)
+    give_back_kept(state, request, run)
+    worker.deferred.pop(run.ref, None)
     request.walk_due = True
 
 

@@ -14,13 +14,13 @@ import hashlib
 import importlib
 import json
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from functools import cache
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from fastvideo.errors import ContractViolation, FailedPrecondition, FastVideoError
 
@@ -31,6 +31,14 @@ _PACKAGE: Final = "fastvideo."
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
 _ATOMS: Final = frozenset({str, int, float, bool, type(None)})
+
+
+R = TypeVar("R")
+
+
+def _per_class(make: Callable[[Any], R]) -> Callable[[Any], R]:
+    """Find out once for each class."""
+    return cache(make)
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +149,7 @@ def _attributes(value: Any) -> tuple[str, ...]:
     return _saved(type(value)) if is_dataclass(value) else tuple(vars(value))
 
 
-@cache
+@_per_class
 def _is_value(cls: type) -> bool:
     """Whether instances never change: frozen dataclasses, enums, tuples, moments, mappings."""
     if is_dataclass(cls):
@@ -149,18 +157,18 @@ def _is_value(cls: type) -> bool:
     return issubclass(cls, tuple | StrEnum | datetime | frozenset | MappingProxyType)
 
 
-@cache
+@_per_class
 def derived(cls: type) -> frozenset[str]:
     """The attributes that are not saved."""
     return frozenset(getattr(cls, "DERIVED", ()))
 
 
-@cache
+@_per_class
 def _incidental(cls: type) -> frozenset[str]:
     return frozenset(getattr(cls, "INCIDENTAL", ()))
 
 
-@cache
+@_per_class
 def _saved(cls: type) -> tuple[str, ...]:
     """The fields that are saved, in order."""
     if not is_dataclass(cls):

@@ -6,6 +6,7 @@ Only `observe` (for inputs) and `evolve` (for decisions) change it.
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
+from enum import StrEnum
 from math import inf
 from typing import ClassVar, Final
 
@@ -15,15 +16,15 @@ from fastvideo.scheduling.affinity import Affinity
 from fastvideo.scheduling.cost import CostEstimator
 from fastvideo.scheduling.events import WorkerAttached
 from fastvideo.scheduling.fairness import Bill, FairShares
-from fastvideo.scheduling.lines import LineKey, Lines
+from fastvideo.scheduling.lines import Lines, PlaceKind
 from fastvideo.scheduling.loop_scheduler import LoopRun, LoopScheduler
 from fastvideo.scheduling.placement import PlacementScheduler
 from fastvideo.scheduling.policy import DEFAULT_BUDGET, SchedulingPolicy
 from fastvideo.scheduling.ready import Rank, ReadyUnits
 from fastvideo.scheduling.request_scheduler import ModelCatalog, ProgramGraph, RequestScheduler
-from fastvideo.scheduling.work import LoopRef, WorkUnit
+from fastvideo.scheduling.work import LoopRef, LoopSnapshot, WorkUnit
 
-NOWHERE: Final = LineKey("", "", "")
+NOWHERE: Final = PlaceKind("", "", "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +33,16 @@ class Ending:
 
     reason: str = ""
     error: ErrorDetail | None = None
+
+
+class Saving(StrEnum):
+    """Whether a request is being saved, and what comes of it then."""
+
+    NOT = ""
+    # It goes on.
+    GOES_ON = "goes_on"
+    # It gives its place away.
+    SET_ASIDE = "set_aside"
 
 
 @dataclass(slots=True)
@@ -55,8 +66,9 @@ class LiveRequest:
     load_seconds: float = 0.0
     # What may be cached for it (`affinity`), its session left out.
     cache_keys: tuple[str, ...] = ()
-    # What its tenant was charged for its place.
+    # What its tenant was charged for its place, and what it had used before.
     bill: Bill | None = None
+    billed_from: float = 0.0
     loops: dict[str, LoopRun] = field(default_factory=dict)
     # When the first unit of any try began, and whether this try has begun.
     started_at: datetime | None = None
@@ -72,6 +84,19 @@ class LiveRequest:
     # Streams that a user cancels, with the reason; and those that the worker was told of.
     muted: dict[str, str] = field(default_factory=dict)
     muted_told: dict[str, None] = field(default_factory=dict)
+    # What was saved of it last, by node, and nodes that ended and left nothing on their worker:
+    # where it goes on when it loses its place.
+    snapshots: dict[str, LoopSnapshot] = field(default_factory=dict)
+    done: dict[str, None] = field(default_factory=dict)
+    # Its worker saves it now; it has to say so again; it cannot.
+    saving: Saving = Saving.NOT
+    saving_lost: bool = False
+    unsavable: bool = False
+    # Device-seconds, and when, up to which it is saved or had nothing to save.
+    saved_seconds: float = 0.0
+    saved_at: datetime | None = None
+    placed_at: datetime | None = None
+    preemptions: int = 0
     # Node, step and steps of the unit that ended last.
     reached: tuple[str, int, int] = ("", 0, 0)
     progress: float = 0.0
@@ -83,7 +108,7 @@ class LiveRequest:
     digests: dict[str, str] = field(default_factory=dict)
     scores: dict[str, float] = field(default_factory=dict)
     # Where it waits for a place, and what it was told of that.
-    line: LineKey = NOWHERE
+    place_kind: PlaceKind = NOWHERE
     queued_position: int = 0
     queued_reason: str = ""
 
@@ -99,7 +124,12 @@ class LiveRequest:
 
     def wants_boundary(self, node_id: str) -> bool:
         """Whether something shall happen once the loop of a node is at a boundary."""
-        return self.ending is not None or bool(self.lost_reason) or node_id in self.cancelling
+        return (
+            self.ending is not None
+            or bool(self.lost_reason)
+            or self.saving is not Saving.NOT
+            or node_id in self.cancelling
+        )
 
     def ref(self, node_id: str) -> LoopRef:
         """This try's run of a node."""
@@ -150,6 +180,7 @@ class Worker:
     reported: int = 0
     # Batches of a former scheduler that it runs and this one knows nothing of.
     strays: dict[str, None] = field(default_factory=dict)
+    draining_since: datetime | None = None
     # What it holds and nobody wants: (request id, attempt) to nodes; no nodes means all.
     unwanted: dict[tuple[str, int], tuple[str, ...]] = field(default_factory=dict)
     # Loops that could not be admitted, and the reason that was told.
@@ -198,6 +229,10 @@ class SchedulerState:
     shares: FairShares = field(default_factory=FairShares)
     arrivals: int = 0
     batches: int = 0
+    # Requests that have a place, by the level of their priority, in the order of their coming;
+    # and those of them that are being set aside.
+    placed: dict[int, dict[str, None]] = field(default_factory=dict)
+    setting_aside: dict[str, None] = field(default_factory=dict)
     # What the last input touched and no decision has looked at yet, in order.
     touched_requests: dict[str, None] = field(default_factory=dict)
     touched_workers: dict[str, None] = field(default_factory=dict)
@@ -215,12 +250,33 @@ class SchedulerState:
 
     def enqueue(self, request: LiveRequest) -> None:
         """Let a request wait for a place."""
-        self.lines.add(request.line, request.rank, request.request_id)
+        spec = request.spec
+        self.lines.add(request.place_kind, spec.tenant_id, request.rank, spec.request_id)
         self.touched_models[request.spec.model_id] = None
 
     def dequeue(self, request: LiveRequest) -> None:
         """It waits no longer."""
-        self.lines.remove(request.line, request.rank, request.request_id)
+        spec = request.spec
+        self.lines.remove(request.place_kind, spec.tenant_id, request.rank, spec.request_id)
+
+    def occupy(self, request: LiveRequest, worker: Worker, now: datetime) -> None:
+        """The request has a place."""
+        level = self.policy.level(request.spec.priority)
+        self.placed.setdefault(level, {})[request.request_id] = None
+        request.placed_at = request.saved_at = now
+        request.saved_seconds = request.device_seconds
+        request.unsavable = not worker.attached.snapshots
+
+    def vacate(self, request: LiveRequest) -> None:
+        """The request has no place any more."""
+        level = self.policy.level(request.spec.priority)
+        others = self.placed.get(level, {})
+        others.pop(request.request_id, None)
+        if not others:
+            self.placed.pop(level, None)
+        self.setting_aside.pop(request.request_id, None)
+        request.saving = Saving.NOT
+        request.saving_lost = False
 
     def expired(self, now: datetime) -> Iterator[LiveRequest]:
         """Live requests whose deadline has passed and that nothing ends yet."""
@@ -238,15 +294,14 @@ class SchedulerState:
         arrival: int,
         accepted_at: datetime,
         *,
-        share: float = 0.0,
         thrown_back: bool = False,
     ) -> Rank:
-        """Where a request stands among others; `share` is its tenant's virtual time."""
+        """Where a request stands among others of its tenant."""
         deadline = spec.deadline.timestamp() if spec.deadline is not None else inf
         known = self.policy.slo_class(spec.priority) if self.policy.slo_classes else None
         if known is not None and known.target_seconds > 0:
             deadline = min(deadline, accepted_at.timestamp() + known.target_seconds)
-        return Rank(0 if thrown_back else 1, -spec.priority, deadline, share, arrival)
+        return Rank(0 if thrown_back else 1, -spec.priority, deadline, arrival)
 
 
 def new_state(catalog: ModelCatalog, policy: SchedulingPolicy, epoch: int) -> SchedulerState:

@@ -11,7 +11,7 @@ from fastvideo.requests.types import RequestSpec
 from fastvideo.scheduling.admission import unit_amounts
 from fastvideo.scheduling.affinity import session_key
 from fastvideo.scheduling.cost import request_shape
-from fastvideo.scheduling.lines import LineKey
+from fastvideo.scheduling.lines import PlaceKind
 from fastvideo.scheduling.loop_scheduler import LoopRun
 from fastvideo.scheduling.placement import Wish
 from fastvideo.scheduling.policy import SchedulingPolicy, SloClass
@@ -43,13 +43,13 @@ def wish_of(state: SchedulerState, request: LiveRequest) -> Wish:
     )
 
 
-def line_of(policy: SchedulingPolicy, spec: RequestSpec) -> LineKey:
-    """The line in which a request waits for a place."""
+def place_kind(policy: SchedulingPolicy, spec: RequestSpec) -> PlaceKind:
+    """Whose places a request waits for."""
     place = ""
     if policy.slo_classes:
         known = policy.slo_class(spec.priority) or _NO_CLASS
         place = f"{known.pool}/{known.mesh}/{policy.places_kept_from(spec.priority)}"
-    return LineKey(spec.model_id, spec.card_digest, place)
+    return PlaceKind(spec.model_id, spec.card_digest, place)
 
 
 def learn_need(state: SchedulerState, request: LiveRequest, run: LoopRun, unit: WorkUnit) -> bool:

@@ -90,7 +90,11 @@ class Fleet(World):
     def make(self, worker_id: str) -> bool:
         """The worker prepares a loop or runs a batch; the report waits to be sent."""
         worker = self.workers[worker_id]
-        able = [self._prepared] * bool(worker.preparing) + [self._executed] * bool(worker.batches)
+        being_made = {told.loop for told in worker.preparing}
+        batch = next(iter(worker.batches.values()), None)
+        # A worker runs a loop's commands in order.
+        runs = batch is not None and being_made.isdisjoint(batch.loops)
+        able = [self._prepared] * bool(worker.preparing) + [self._executed] * runs
         if not able:
             return False
         self._report(worker_id, self.random.choice(able)(worker))

@@ -22,7 +22,7 @@ POLICY = SchedulingPolicy(
 
 
 def rank(priority=0, deadline=inf):
-    return Rank(1, -priority, deadline, 0.0, 0)
+    return Rank(1, -priority, deadline, 0)
 
 
 def offer(ready, name, *, running=True, priority=0, deadline=inf, at_s=0.0, memory=0, **fields):

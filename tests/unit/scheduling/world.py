@@ -15,7 +15,7 @@ from fastvideo.program.specs import (
     ProgramNode,
     ProgramSpec,
 )
-from fastvideo.requests.types import OutputSpec, RequestKind, RequestSpec, SamplingParams
+from fastvideo.requests.types import OutputSpec, RequestKind, RequestSpec, SamplingParams, TextPart
 from fastvideo.scheduling.core import SchedulerCore
 from fastvideo.scheduling.effects import TERMINAL
 from fastvideo.scheduling.events import (
@@ -107,6 +107,9 @@ def request(
     deadline_s: float | None = None,
     session: str = "",
     card: str = "",
+    tenant: str = "",
+    prompt: str = "",
+    width: int = 48,
 ) -> RequestSpec:
     return RequestSpec(
         request_id=request_id,
@@ -114,9 +117,11 @@ def request(
         model_id=model,
         card_digest=card,
         program_id="text_to_video",
-        sampling=SamplingParams(width=48, height=48, num_frames=9, fps=8, steps=steps),
+        inputs=(TextPart(role="prompt", text=prompt),) if prompt else (),
+        sampling=SamplingParams(width=width, height=48, num_frames=9, fps=8, steps=steps),
         outputs=OutputSpec(video=True),
         session_id=session,
+        tenant_id=tenant,
         priority=priority,
         deadline=None if deadline_s is None else START + timedelta(seconds=deadline_s),
     )
@@ -242,6 +247,8 @@ class World:
         memory: int = 1_000,
         compute_slots: int = 1,
         io_slots: int = 2,
+        role: str = "",
+        mesh: str = "",
     ) -> tuple[Decision, ...]:
         incarnation = f"{worker_id}#{len(self.history)}"
         self.workers[worker_id] = FakeWorker(worker_id, incarnation)
@@ -252,13 +259,17 @@ class World:
                 incarnation=incarnation,
                 instances=tuple(
                     ModelState(
-                        model_instance_id=f"{worker_id}/{model}", model_id=model, card_digest=card
+                        model_instance_id=f"{worker_id}/{model}",
+                        model_id=model,
+                        card_digest=card,
+                        parallel_plan_hash=mesh,
                     )
                     for model in models
                 ),
                 memory_bytes={"activations": memory},
                 compute_slots=compute_slots,
                 io_slots=io_slots,
+                role=role,
             )
         )
 
