@@ -107,6 +107,24 @@ def test_the_command_line_tells_and_draws_it(stack: Stack, explained: Told, tmp_
     assert len(record["units"]) == told.unit_count
 
 
+async def test_a_request_is_explained_while_it_runs(stack: Stack) -> None:
+    async with AsyncClient(stack.gateway) as client:
+        sampling = SamplingOverrides(steps=50, seed=1)
+        state = await client.submit("a blue seven moving up", sampling=sampling)
+        request_id = state.spec.request_id
+        async with asyncio.timeout(60):
+            while not (told := await client.explain(request_id)).totals.units:
+                await asyncio.sleep(0.02)
+        assert told.ended_at is None
+        assert told.headline.startswith(("runs", "waits"))
+        assert told.unit_count > told.totals.units
+        await client.cancel(request_id)
+        await client.wait(request_id)
+        ended = await client.explain(request_id)
+    assert ended.attempts[-1].end.startswith("cancelled")
+    assert ended.waiting is None
+
+
 async def test_a_request_that_does_not_exist_is_not_found(stack: Stack) -> None:
     async with AsyncClient(stack.gateway) as client:
         with pytest.raises(NotFound):

@@ -9,7 +9,14 @@ from datetime import datetime
 from typing import Final
 
 from fastvideo.events.types import EventPayload
-from fastvideo.explain.records import AttemptRecord, BatchRecord, LoopRecord, Pause, UnitRecord
+from fastvideo.explain.records import (
+    AttemptRecord,
+    BatchRecord,
+    LoopRecord,
+    Pause,
+    UnitRecord,
+    place_of,
+)
 from fastvideo.explain.types import ExplainedMark, WaitCause
 from fastvideo.explain.workers import Rounds, Workers, once, rounds_of
 from fastvideo.scheduling.events import (
@@ -38,7 +45,7 @@ from fastvideo.scheduling.events import (
     WorkerReattached,
     YieldBatch,
 )
-from fastvideo.scheduling.work import LoopRef, LoopSnapshot, StepResult, WorkPlan
+from fastvideo.scheduling.work import LoopRef, StepResult, WorkPlan
 
 MARKS_MAX: Final = 200
 """A request that is queued and preempted without end is still explained."""
@@ -134,9 +141,11 @@ class History:
             case StartRequest():
                 self._mark(at, "started", f"attempt {decision.attempt}")
             case RestartRequest(attempt=attempt, reason=reason):
+                aside = self.pause is not None and self.pause.cause is WaitCause.PREEMPTION
                 self._leave(at, reason, WaitCause.LOSS)
                 self.attempt = attempt
-                self._mark(at, "restarted", f"attempt {attempt}: {reason}")
+                name = "set_aside" if aside else "restarted"
+                self._mark(at, name, f"attempt {attempt}: {reason}")
             case PreemptRequest(reason=reason):
                 # Its units run on to their boundary; what they give counts.
                 self._pause(at, WaitCause.PREEMPTION, reason)
@@ -156,7 +165,7 @@ class History:
             self.attempts.append(
                 AttemptRecord(ref.attempt, decision.worker_id, decision.model_instance_id, at)
             )
-        restored = _place(decision.restore)
+        restored = place_of(decision.restore)
         attempt = self.attempts[-1]
         if decision.restore is not None and (not attempt.resumed_from or not restored[1]):
             attempt.resumed_from = restored[0]
@@ -315,7 +324,7 @@ class History:
         if event.error is not None:
             self._mark(at, "snapshot_failed", event.error.message)
             return
-        places = ", ".join(_place(snapshot)[0] for snapshot in event.snapshots)
+        places = ", ".join(place_of(snapshot)[0] for snapshot in event.snapshots)
         self._mark(at, "snapshotted", f"{places} in {event.seconds * 1000:.0f} ms")
 
     # -- losses --------------------------------------------------------------------------
@@ -389,12 +398,3 @@ class History:
     def _mark(self, at: datetime, name: str, text: str) -> None:
         if len(self.marks) < MARKS_MAX:
             self.marks.append(ExplainedMark(at=at, name=name, text=text))
-
-
-def _place(snapshot: LoopSnapshot | None) -> tuple[str, bool]:
-    """Where a snapshot stands, in words, and whether its loop had ended."""
-    if snapshot is None:
-        return "", True
-    if snapshot.ended:
-        return f"{snapshot.loop.node_id} done", True
-    return f"{snapshot.loop.node_id} {snapshot.steps_done}/{snapshot.steps}", False

@@ -10,7 +10,7 @@ from typing import Final
 from fastvideo.explain.types import WaitCause
 from fastvideo.model.caching import CacheLookup
 from fastvideo.requests.types import ErrorDetail
-from fastvideo.scheduling.work import LoopRef, StepRange, UnitKind
+from fastvideo.scheduling.work import LoopRef, LoopSnapshot, StepRange, UnitKind
 
 OFF_THE_COMPUTE_SLOT: Final = frozenset(
     {
@@ -168,3 +168,12 @@ class Pause:
     ended_at: datetime | None = None
     # When the scheduler said that it waits, its position, and why.
     told: list[tuple[datetime, int, str]] = field(default_factory=list)
+
+
+def place_of(snapshot: LoopSnapshot | None) -> tuple[str, bool]:
+    """Where a snapshot stands, in words, and whether its loop had ended."""
+    if snapshot is None:
+        return "", True
+    if snapshot.ended:
+        return f"{snapshot.loop.node_id} done", True
+    return f"{snapshot.loop.node_id} {snapshot.steps_done}/{snapshot.steps}", False

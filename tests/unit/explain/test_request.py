@@ -12,6 +12,7 @@ from fastvideo.scheduling.events import (
     LeaderElected,
     PreemptRequest,
     QueueRequest,
+    RequestSnapshotted,
     RestartRequest,
     WorkerAttached,
     WorkerDetached,
@@ -178,6 +179,7 @@ def test_a_preempted_request_says_who_paused_it_and_where_it_went_on() -> None:
     tale.decides(0.4, PreemptRequest(request_id=ME, attempt=1, worker_id="w1", reason="priority 9"))
     tale.hears(1.0, executed("1-1", result(MINE, 0, 1.0, then=plan(MINE, 1)), seconds=1.0))
     saved = LoopSnapshot(loop=MINE, loop_id="denoise", steps_done=1, steps=4)
+    tale.decides(1.1, QueueRequest(request_id=ME, position=1, reason="full"))
     tale.decides(3.0, assign(MINE, "w2", saved))
     tale.hears(3.2, prepared(MINE, 1, "w2", seconds=0.2))
     tale.decides(3.2, dispatch("1-2", (MINE, 1), worker="w2"))
@@ -193,6 +195,29 @@ def test_a_preempted_request_says_who_paused_it_and_where_it_went_on() -> None:
     assert waits(tale.unit(1)) == [("preemption", 1.0, 2.0), ("delivery", 3.0, 0.2)]
     assert told.totals.waited_by_cause["preemption"] == pytest.approx(2.0)
     assert told.totals.units == 2
+
+
+def test_a_preempted_request_may_go_on_as_another_attempt() -> None:
+    tale = Tale()
+    tale.begins()
+    tale.decides(0.0, dispatch("1-1", (MINE, 0)))
+    tale.decides(0.4, PreemptRequest(request_id=ME, attempt=1, worker_id="w1", reason="priority 9"))
+    tale.hears(1.0, executed("1-1", result(MINE, 0, 1.0, then=plan(MINE, 1)), seconds=1.0))
+    saved = LoopSnapshot(loop=MINE, loop_id="denoise", steps_done=1, steps=4)
+    tale.hears(
+        1.2,
+        RequestSnapshotted(worker_id="w1", request_id=ME, attempt=1, snapshots=(saved,)),
+        RestartRequest(request_id=ME, attempt=2, reason="set aside: priority 9"),
+    )
+    tale.decides(3.0, assign(AGAIN, "w1", saved))
+    tale.hears(3.0, prepared(AGAIN, seconds=0.0))
+    finish(tale, 2, 3.0)
+    told = tale.explained()
+    assert [one.end for one in told.attempts] == ["preempted: priority 9", "completed"]
+    assert told.attempts[1].resumed_from == "denoise 1/4"
+    assert told.totals.waited_by_cause == pytest.approx({"preemption": 2.0})
+    names = [mark.name for mark in told.marks]
+    assert names == ["preempted", "snapshotted", "set_aside", "ended"]
 
 
 def test_a_new_leader_that_goes_on_with_the_loop_explains_the_late_report() -> None:
