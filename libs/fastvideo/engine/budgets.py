@@ -5,7 +5,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from fastvideo.memory.pools import MemoryTag
+from fastvideo.errors import InvalidField
+from fastvideo.memory.pools import MemoryTag, RoleBudgets
 
 _CGROUP_LIMIT: Final = Path("/sys/fs/cgroup/memory.max")
 # The rest is left to the interpreter and to libraries.
@@ -29,12 +30,39 @@ def pool_budgets(total_bytes: int) -> dict[MemoryTag, int]:
     return {tag: int(total_bytes * share) for tag, share in _SHARES.items()}
 
 
-def unit_budgets(budgets: Mapping[MemoryTag, int]) -> dict[str, int]:
+def role_budgets(
+    shares: Mapping[str, float], budgets: Mapping[MemoryTag, int]
+) -> dict[str, dict[MemoryTag, int]]:
+    """The budgets of roles, from "ROLE/POOL" to a share of the pool, above 0 and at most 1.
+
+    A loop plays the role that its plan names, or else the one of its own name. Raises
+    InvalidField naming the share that is wrong.
+    """
+    roles: dict[str, dict[MemoryTag, int]] = {}
+    for name, share in shares.items():
+        role, _, tag = name.rpartition("/")
+        if not role or tag not in set(MemoryTag):
+            raise InvalidField("role_memory", name, f"ROLE/POOL, pools: {', '.join(MemoryTag)}")
+        if not 0 < share <= 1:
+            raise InvalidField(f"role_memory.{name}", share, "a share above 0 and at most 1")
+        pool = MemoryTag(tag)
+        roles.setdefault(role, {})[pool] = int(budgets[pool] * share)
+    return roles
+
+
+def unit_budgets(
+    budgets: Mapping[MemoryTag, int], roles: RoleBudgets | None = None
+) -> dict[str, int]:
     """What a scheduler may reserve for units, by tag.
 
-    Half of the activations is kept for loop states and values, which units do not declare.
+    Half of the activations is kept for loop states and values, which units do not declare. A
+    batch is of one role, so what fits the smallest share fits its own.
     """
+    limits = {
+        tag: min([size, *(shares[tag] for shares in (roles or {}).values() if tag in shares)])
+        for tag, size in budgets.items()
+    }
     return {
         tag.value: size // 2 if tag is MemoryTag.ACTIVATIONS else size
-        for tag, size in budgets.items()
+        for tag, size in limits.items()
     }

@@ -1,8 +1,10 @@
 """The worker's configuration, read from the environment here and nowhere else."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
+from fastvideo.errors import InvalidField
 from fastvideo.service import Environment
 
 
@@ -25,6 +27,8 @@ class Config:
     threads: int | None = None
     # Memory that the worker may use; None is the machine's.
     memory_bytes: int | None = None
+    # "ROLE/POOL" to the share of the pool that the role may hold.
+    role_memory: Mapping[str, float] = field(default_factory=dict)
     drain_grace_s: float = 8.0
     # How long loops are kept while no scheduler is attached.
     keep_loops_s: float = 30.0
@@ -50,6 +54,7 @@ def load_config(environment: Environment) -> Config:
         checkpoints=environment.path("FASTVIDEO_CHECKPOINTS"),
         threads=environment.count_or_auto(threads),
         memory_bytes=environment.count_or_auto("FASTVIDEO_MEMORY_BYTES"),
+        role_memory=_shares(environment.words("FASTVIDEO_ROLE_MEMORY")),
         drain_grace_s=environment.number(
             "FASTVIDEO_DRAIN_GRACE_S", defaults.drain_grace_s, least=0
         ),
@@ -57,3 +62,17 @@ def load_config(environment: Environment) -> Config:
         log_level=environment.log_level,
         otlp_endpoint=environment.otlp_endpoint,
     )
+
+
+def _shares(words: Sequence[str]) -> dict[str, float]:
+    """`ROLE/POOL=SHARE` each; which roles and pools there are is not known here."""
+    shares = {}
+    for word in words:
+        name, _, share = word.partition("=")
+        try:
+            shares[name] = float(share)
+        except ValueError:
+            raise InvalidField(
+                "FASTVIDEO_ROLE_MEMORY", word, "ROLE/POOL=SHARE, such as decode/activations=0.5"
+            ) from None
+    return shares

@@ -39,7 +39,7 @@ class WorkerStatus:
             address=self.address,
             incarnation=self.incarnation,
             instances=tuple(instance.state() for instance in self.residents.all()),
-            memory_bytes=unit_budgets(self.pools.budgets_bytes),
+            memory_bytes=unit_budgets(self.pools.budgets_bytes, self.pools.role_budgets_bytes),
             compute_slots=COMPUTE_SLOTS,
             io_slots=IO_SLOTS,
             fingerprint=self.fingerprint,

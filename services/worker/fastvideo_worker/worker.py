@@ -11,7 +11,7 @@ from fastvideo.cache.features import TextFeatureCache
 from fastvideo.clock import SystemClock, milliseconds
 from fastvideo.deployment.catalog import Catalog
 from fastvideo.engine.artifact_writer import LOOP_ID, ArtifactWriter
-from fastvideo.engine.budgets import machine_bytes, pool_budgets
+from fastvideo.engine.budgets import machine_bytes, pool_budgets, role_budgets
 from fastvideo.engine.executor import Executor
 from fastvideo.engine.fingerprint import library_versions
 from fastvideo.engine.loading import CatalogLoader, quiet_libraries
@@ -55,7 +55,8 @@ class Worker:
         quiet_libraries()
         self._compute = self._lane("compute", 1)
         io = self._lane("io", IO_SLOTS)
-        pools = MemoryPools(pool_budgets(config.memory_bytes or machine_bytes()))
+        budgets = pool_budgets(config.memory_bytes or machine_bytes())
+        pools = MemoryPools(budgets, role_budgets(config.role_memory, budgets))
         artifacts = await self._artifacts()
         catalog = Catalog.load(checkpoints=config.checkpoints)
         residents = Residents(
@@ -121,16 +122,19 @@ class Worker:
         )
 
     async def drain(self) -> None:
-        """Take no new request and end the ones that are here, within the grace."""
+        """Take no new request, and end or hand over those that are here, within the grace.
+
+        A scheduler that hears of it has saved and freed what would not end in time.
+        """
         self._service.announce_drain("the worker was told to stop")
         await self._server.set_ready(False)
         if self._announcing is not None:
             self._announcing.cancel()
         deadline_s = time.monotonic() + self._config.drain_grace_s
-        while not self._commands.idle and time.monotonic() < deadline_s:  # noqa: ASYNC110
+        while not self._service.is_idle and time.monotonic() < deadline_s:  # noqa: ASYNC110
             # Loops are freed on other threads, which know no event of this loop.
             await asyncio.sleep(_DRAIN_LOOK_S)
-        _LOG.info("worker drained", idle=self._commands.idle)
+        _LOG.info("worker drained", idle=self._service.is_idle)
         self._service.detach()
 
     async def stop(self) -> None:

@@ -4,7 +4,7 @@ import asyncio
 import shutil
 import statistics
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -12,8 +12,10 @@ from typing import Any
 import grpc
 import psutil
 import pytest
+import torch
 from safetensors.torch import load_file, save_file
 
+from fastvideo.api.common.v1 import transfer_pb2
 from fastvideo.api.worker.v1 import worker_pb2, worker_pb2_grpc
 from fastvideo.deployment.catalog import CatalogEntry
 from fastvideo.errors import (
@@ -21,10 +23,10 @@ from fastvideo.errors import (
     FailedPrecondition,
     ResourceExhausted,
 )
+from fastvideo.media.tensors import encode_tensors
 from fastvideo.model.caching import CacheOutcome
 from fastvideo.model.manifest import build_manifest, write_manifest
-from fastvideo.requests.types import RequestSpec
-from fastvideo.rpc.channel import open_channel
+from fastvideo.requests.types import OutputSpec, RequestSpec
 from fastvideo.rpc.errors import from_rpc_error
 from fastvideo.scheduling.events import BatchExecuted
 from fastvideo.scheduling.work import StepResult, UnitKind
@@ -34,6 +36,8 @@ MakeSpec = Callable[..., RequestSpec]
 # Of the weights, what must go back to the system; the rest is left to its bookkeeping.
 FREED_SHARE_MIN = 0.7
 IDLE_S_MAX = 20.0
+# The worker's limits are what is tested, not this client's.
+UNLIMITED = [("grpc.max_send_message_length", -1)]
 
 
 class Calls:
@@ -64,7 +68,7 @@ class Calls:
 
 @asynccontextmanager
 async def calls_of(worker: Any) -> AsyncIterator[Calls]:
-    async with open_channel(worker.address) as channel:
+    async with grpc.aio.insecure_channel(worker.address, options=UNLIMITED) as channel:
         yield Calls(worker_pb2_grpc.WorkerServiceStub(channel))
 
 
@@ -348,3 +352,102 @@ async def test_the_start_is_measured_and_the_first_request_after_it_is_not_slow(
             return
     # Other programs share the machine, so one try in three must do.
     pytest.fail(f"first requests took {ratios} times as long as later ones")
+
+
+# -- roles and staging ---------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def small_worker(start_worker: Any) -> Any:
+    """A worker with little memory: decoding may hold a quarter, enough for the default size."""
+    return start_worker(
+        "worker-roles",
+        {
+            "FASTVIDEO_MEMORY_BYTES": str(200 << 20),
+            "FASTVIDEO_ROLE_MEMORY": "decode/activations=0.25,write/staging=0.5",
+            "FASTVIDEO_KEEP_LOOPS_S": "0",
+        },
+    )
+
+
+@pytest.mark.row("MEM-03")
+async def test_a_role_is_refused_beyond_its_share_while_others_have_the_pool(
+    small_worker: Any,
+    client_type: Any,
+    driver: Any,
+    entry: CatalogEntry,
+    make_spec: MakeSpec,
+    epoch: int,
+) -> None:
+    async with client_type(small_worker.address, epoch) as client:
+        budgets = client.attached.memory_bytes
+        # A scheduler is told no more than any role's units may take.
+        assert budgets["activations"] == int(int(0.3 * (200 << 20)) * 0.25) // 2
+        running = driver(client, entry, make_spec("large", width=64, height=64))
+        plan = await running.until("decode")
+        [result] = (await client.execute(plan)).results
+        assert result.error is not None
+        assert result.error.reason == "OUT_OF_MEMORY"
+        assert result.error.subject == "decode/activations"
+        assert result.error.attributes["role"] == "decode"
+        assert result.error.attributes["tag"] == "activations"
+        # Its denoising took more than that share, and the default size fits in any case.
+        await client.release("large")
+        driven = await driver(client, entry, make_spec("default")).run()
+        assert driven.results["decode"].digests
+    async with calls_of(small_worker) as calls:
+        await calls.until_idle()
+
+
+@pytest.mark.row("MEM-05")
+async def test_what_is_on_its_way_out_or_in_is_staged_and_bounded(
+    small_worker: Any,
+    client_type: Any,
+    driver: Any,
+    entry: CatalogEntry,
+    make_spec: MakeSpec,
+    epoch: int,
+) -> None:
+    async with (
+        calls_of(small_worker) as calls,
+        client_type(small_worker.address, epoch) as client,
+    ):
+        spec = make_spec("staged", outputs=OutputSpec(latents=True))
+        await driver(client, entry, spec).until("decode")
+        sent = await calls.call(
+            "Transfer", manifest=manifest("denoise.latents", producer_id="staged/1")
+        )
+        assert sent.payload
+
+        async def receive(name: str, numbers: int) -> None:
+            await calls.call(
+                "Transfer",
+                manifest=manifest(name, consumer_id="staged/1", shape=[numbers]),
+                payload=encode_tensors({name: torch.zeros(numbers)}),
+            )
+
+        await receive("fits", 1 << 20)
+        health = await calls.call("Health")
+        assert health.memory_high_water_bytes["staging"] >= 4 << 20
+        assert health.memory_bytes["staging"] == 0
+        # Caches lend what they do not use; more than both is refused by name.
+        budgets = health.memory_budget_bytes
+        with pytest.raises(ResourceExhausted) as caught:
+            await receive("large", (budgets["staging"] + budgets["caches"]) // 4)
+        assert (caught.value.reason, caught.value.subject) == ("OUT_OF_MEMORY", "staging")
+        await client.release("staged")
+        await calls.until_idle()
+        assert await calls.memory("staging") == 0
+
+
+def manifest(
+    name: str, *, shape: Sequence[int] = (), producer_id: str = "", consumer_id: str = ""
+) -> Any:
+    tensor = transfer_pb2.TransferTensor(name=name, shape=shape, dtype="float32")
+    return transfer_pb2.TransferManifest(
+        transfer_id="t",
+        tensors=[tensor],
+        lifetime="request",
+        producer_id=producer_id,
+        consumer_id=consumer_id,
+    )

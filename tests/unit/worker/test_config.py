@@ -30,6 +30,7 @@ def test_everything_is_read() -> None:
                 "FASTVIDEO_CHECKPOINTS": "/models",
                 "FASTVIDEO_THREADS": "4",
                 "OMP_NUM_THREADS": "1",
+                "FASTVIDEO_ROLE_MEMORY": "decode/activations=0.5, write/staging=1",
                 "FASTVIDEO_DRAIN_GRACE_S": "2.5",
                 "FASTVIDEO_LOG_LEVEL": "debug",
             }
@@ -43,6 +44,7 @@ def test_everything_is_read() -> None:
         models=("x", "y"),
         checkpoints=Path("/models"),
         threads=4,
+        role_memory={"decode/activations": 0.5, "write/staging": 1.0},
         drain_grace_s=2.5,
         log_level="DEBUG",
     )
@@ -60,6 +62,8 @@ def test_the_thread_count_of_openmp_is_obeyed_unless_ours_is_given() -> None:
         ("FASTVIDEO_THREADS", "0"),
         ("FASTVIDEO_THREADS", "many"),
         ("FASTVIDEO_MEMORY_BYTES", "-1"),
+        ("FASTVIDEO_ROLE_MEMORY", "decode/activations"),
+        ("FASTVIDEO_ROLE_MEMORY", "decode/activations=half"),
         ("FASTVIDEO_DRAIN_GRACE_S", "nan"),
         ("FASTVIDEO_DRAIN_GRACE_S", "soon"),
     ],
