@@ -301,7 +301,7 @@ class Executor:
 
     def release_all(self) -> tuple[LoopRef, ...]:
         """Free every loop and value; running ones at their boundary."""
-        gone = self._loops.release(lambda loop: True)
+        gone = self._loops.release(lambda loop: True, forced=True)
         for scope in {*self.values.scopes(), *self._memory.scopes()}:
             self._forget(scope)
         return gone
@@ -319,7 +319,9 @@ class Executor:
 
     def release_model(self, model_instance_id: str) -> tuple[LoopRef, ...]:
         """Free every loop of a model; running ones at their boundary."""
-        return self._loops.release(lambda loop: loop.model_instance_id == model_instance_id)
+        return self._loops.release(
+            lambda loop: loop.model_instance_id == model_instance_id, forced=True
+        )
 
     def check_no_requests(self) -> None:
         """Raise FailedPrecondition (REQUESTS_RUNNING) while a request holds anything here."""

@@ -45,6 +45,8 @@ class LiveLoop:
     units: dict[str, WorkUnit] = field(default_factory=dict)
     busy: bool = False
     released: bool = False
+    # It goes when what runs has ended, whether or not that is a boundary.
+    forced: bool = False
     # Windows with it end at the next boundary.
     pausing: bool = False
     # Set with its last state, before it is freed.
@@ -56,6 +58,11 @@ class LiveLoop:
     def scope(self) -> Scope:
         """The attempt that it is of."""
         return (self.ref.request_id, self.ref.attempt)
+
+    @property
+    def at_boundary(self) -> bool:
+        """Whether a cancellation may land now: nothing runs, and no unit must follow."""
+        return not self.busy and may_stop_before(self.units.values())
 
     @property
     def owner(self) -> str:
@@ -234,12 +241,15 @@ class LoopTable:
             return claims
 
     def finish(self, loops: Iterable[LiveLoop], ended: Iterable[LiveLoop] = ()) -> None:
-        """The boundary: the loops run no longer; ended and released ones are freed."""
+        """The boundary: the loops run no longer; ended and released ones are freed.
+
+        A released one whose next units are no boundary runs on to where they are.
+        """
         ended = set(ended)
         with self._changed:
             for loop in set(loops):
                 loop.busy = False
-                if loop.released or loop in ended:
+                if loop in ended or (loop.released and (loop.forced or loop.at_boundary)):
                     self._free(loop)
             self._changed.notify_all()
 
@@ -265,13 +275,19 @@ class LoopTable:
                 self._by_unit[unit_id].scope for unit_id in unit_ids if unit_id in self._by_unit
             }
 
-    def release(self, wanted: Callable[[LiveLoop], bool]) -> tuple[LoopRef, ...]:
-        """Free the loops that are wanted gone; one that runs goes at its boundary."""
+    def release(
+        self, wanted: Callable[[LiveLoop], bool], *, forced: bool = False
+    ) -> tuple[LoopRef, ...]:
+        """Free the loops that are wanted gone, each at its next boundary or now if it is there.
+
+        `forced` is for when nobody is left to run them on: then one that does not run goes
+        wherever it stands.
+        """
         with self._changed:
             going = [loop for loop in self._loops.values() if wanted(loop)]
             for loop in going:
-                loop.released = True
-                if not loop.busy:
+                loop.released, loop.forced = True, loop.forced or forced
+                if loop.at_boundary or (forced and not loop.busy):
                     self._free(loop)
             return tuple(loop.ref for loop in going)
 
@@ -336,6 +352,12 @@ class LoopTable:
         self._by_unit.update(dict.fromkeys(loop.units, loop))
 
     def _free(self, loop: LiveLoop) -> None:
+        if loop.busy:
+            raise ContractViolation(
+                f"{loop.ref.request_id}/{loop.ref.node_id} was to be freed while it runs",
+                reason="NOT_AT_BOUNDARY",
+                subject=loop.ref.node_id,
+            )
         if self._loops.pop(loop.ref, None) is None:
             return
         for unit_id in loop.units:
@@ -344,3 +366,8 @@ class LoopTable:
         while len(self._freed_units) > _FREED_UNITS_MAX:
             self._freed_units.popitem(last=False)
         self._on_freed(loop)
+
+
+def may_stop_before(units: Iterable[WorkUnit]) -> bool:
+    """Whether a loop may be stopped before these units, which it plans next."""
+    return all(unit.cancel_boundary for unit in units)

@@ -11,7 +11,7 @@ from fastvideo.cache.features import TextFeatureCache
 from fastvideo.clock import Clock
 from fastvideo.engine.failures import failure_detail
 from fastvideo.engine.footprint import resident_bytes
-from fastvideo.engine.live import Claim, LiveLoop, LoopTable
+from fastvideo.engine.live import Claim, LiveLoop, LoopTable, may_stop_before
 from fastvideo.engine.peaks import PeakBook
 from fastvideo.engine.reservations import Reservations
 from fastvideo.engine.residents import Residents
@@ -194,8 +194,6 @@ class Stepper:
         loop, unit = claim.loop, claim.unit
         assert loop is not None
         assert unit is not None
-        if loop.released:
-            raise Cancelled(f"the loop of {unit.unit_id} was released", reason="LOOP_RELEASED")
         kernel, instance = self._residents.kernel(loop.model_instance_id, loop.loop_id)
         state = kernel.advance(loop.state, unit, output)
         if state.version != loop.state.version + 1:
@@ -207,6 +205,8 @@ class Stepper:
         plan, result = None, None
         if last:
             plan = kernel.plan_step(state, loop.plan_context)
+        if last and loop.released and (loop.forced or plan is None or may_stop_before(plan.units)):
+            raise Cancelled(f"the loop of {unit.unit_id} was released", reason="LOOP_RELEASED")
         if plan is not None:
             plan = self._peaks.declare(plan)
             check_plan(plan, state, kernel.spec)
