@@ -12,6 +12,7 @@ from typing import Any, Final
 import torch
 from diffusers import AutoencoderKLWan, WanTransformer3DModel
 from torch import nn
+from torch.nn import functional
 from transformers import UMT5EncoderModel
 
 from fastvideo.errors import ContractViolation
@@ -20,63 +21,59 @@ from fastvideo.loops.samplers import UniPC
 from fastvideo.model.component_config import config_sizes
 from fastvideo.model.specs import ComponentSpec, ModelSpec
 from fastvideo.model.tensors import check_tensors
+from fastvideo.models.recording import Recorded
+from fastvideo.models.wan.conditions import (
+    PackedConditions,
+    PreparedText,
+    TimeRows,
+    keys_and_values,
+    prepare_blocks,
+)
 
 _LOG: Final = logging.getLogger(__name__)
 _PATCH_LAYOUT: Final = (1, 2, 2)
+# Text tokens to latent tokens: from there on a step is quicker when it is given the keys.
+_KEYS_SHARE_MIN: Final = 8
 
 
-class PerSampleConv(nn.Module):
-    """A convolution that runs one sample a call: conv3d's bits depend on the batch."""
+class PatchEmbedding(nn.Module):
+    """The convolution that makes tokens of patches, with a row's bits whatever the batch.
 
-    def __init__(self, inner: nn.Module) -> None:
+    A convolution's own bits depend on the batch, so it runs one sample a call; where a matrix
+    product over the patches was measured to give the same bits, that runs for all at once.
+    """
+
+    def __init__(self, inner: nn.Conv3d) -> None:
         super().__init__()
-        self.inner = inner
+        self.weight, self.bias = inner.weight, inner.bias
+        self._exact: dict[tuple[int, ...], bool] = {}
 
     def forward(self, samples: torch.Tensor) -> torch.Tensor:
         """[B, C, T, H, W] -> [B, D, T', H', W']."""
-        return torch.cat([self.inner(sample) for sample in torch.split(samples, 1)])
+        if self._exact.get(tuple(int(size) for size in samples.shape[1:])):
+            return self._product(samples)
+        return torch.cat([self._convolution(sample) for sample in torch.split(samples, 1)])
 
+    def measure(self, sample: torch.Tensor) -> None:
+        """Find out whether the product is exact for samples like this one, [1, C, T, H, W]."""
+        shape = tuple(sample.shape[1:])
+        with torch.no_grad():
+            exact = torch.equal(self._convolution(sample), self._product(sample))
+        self._exact[shape] = exact
 
-class PerTimestepConditions(nn.Module):
-    """Time and text embeddings, one row's time a call: matrices of other sizes take other kernels.
+    def _convolution(self, sample: torch.Tensor) -> torch.Tensor:
+        return functional.conv3d(sample, self.weight, self.bias, stride=_PATCH_LAYOUT)
 
-    Rows at the same time, such as the branches of a step, share its embedding.
-    """
-
-    def __init__(self, inner: Any) -> None:
-        super().__init__()
-        self.inner = inner
-
-    def forward(
-        self,
-        timestep: torch.Tensor,
-        encoder_hidden_states: torch.Tensor,
-        encoder_hidden_states_image: torch.Tensor | None = None,
-        timestep_seq_len: int | None = None,
-    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, None]:
-        """As `WanTimeTextImageEmbedding`, for text alone.
-
-        `timestep` is [B], or [B * S] with a timestep a token; text [B, L, D].
-        """
-        if encoder_hidden_states_image is not None:
-            raise ContractViolation("this transformer reads no features of images")
-        times = timestep.view(len(encoder_hidden_states), -1)
-        places: dict[tuple[float, ...], int] = {}
-        rows = [places.setdefault(tuple(time), len(places)) for time in times.tolist()]
-        firsts = [rows.index(place) for place in places.values()]
-        embeddings, projections = zip(
-            *(self._time(times[first], timestep_seq_len) for first in firsts), strict=True
-        )
-        text = self.inner.text_embedder(encoder_hidden_states)
-        return torch.cat(embeddings)[rows], torch.cat(projections)[rows], text, None
-
-    def _time(self, time: torch.Tensor, tokens: int | None) -> tuple[torch.Tensor, torch.Tensor]:
-        """Embedding and projection of one row's time: [1], or [S] with one a token."""
-        frequencies = self.inner.timesteps_proj(time)
-        if tokens is not None:
-            frequencies = frequencies.unflatten(0, (1, tokens))
-        embedding = self.inner.time_embedder(frequencies)
-        return embedding, self.inner.time_proj(self.inner.act_fn(embedding))
+    def _product(self, samples: torch.Tensor) -> torch.Tensor:
+        rows, channels, frames, height, width = samples.shape
+        of_t, of_h, of_w = _PATCH_LAYOUT
+        counts = (frames // of_t, height // of_h, width // of_w)
+        split = samples.view(
+            rows, channels, counts[0], of_t, counts[1], of_h, counts[2], of_w
+        ).permute(0, 2, 4, 6, 1, 3, 5, 7)
+        patches = split.reshape(rows, counts[0] * counts[1] * counts[2], -1)
+        tokens = functional.linear(patches, self.weight.flatten(1), self.bias)
+        return tokens.transpose(1, 2).view(rows, -1, *counts)
 
 
 class Transformer(nn.Module):
@@ -84,25 +81,56 @@ class Transformer(nn.Module):
 
     def __init__(self, spec: ComponentSpec, module: WanTransformer3DModel) -> None:
         super().__init__()
-        module.patch_embedding = PerSampleConv(module.patch_embedding)
-        module.condition_embedder = PerTimestepConditions(module.condition_embedder)
+        module.patch_embedding = PatchEmbedding(module.patch_embedding)
+        module.condition_embedder = PackedConditions(module.condition_embedder)
+        prepare_blocks(module.blocks)
         self.module = module
         self._spec = spec
         self._sizes = config_sizes(spec)
         self._rows_max: dict[tuple[int, ...], int] = {}
+        self._velocities = Recorded(_Velocities(module))
+        self._times = TimeRows(module.condition_embedder)
 
     def forward(
-        self, samples: torch.Tensor, timesteps: torch.Tensor, features: torch.Tensor
+        self,
+        samples: torch.Tensor,
+        timesteps: torch.Tensor,
+        features: torch.Tensor | None = None,
+        *,
+        text: torch.Tensor | None = None,
     ) -> torch.Tensor:
         """Velocities [B, C, T, H, W] of samples [B, C, T, H, W], text [B, L, D].
 
         Timesteps are [B] int64, or [B, S] float32 with one a token where the card takes that.
+        In place of the features, `text` is what `prepare_text` made of them.
         Raises ContractViolation naming the component when a shape or dtype is wrong.
         """
         time = "timestep" if timesteps.ndim == 1 else "token_timestep"
-        given = {"hidden_states": samples, time: timesteps, "encoder_hidden_states": features}
+        given = {"hidden_states": samples, time: timesteps}
+        if features is not None:
+            given["encoder_hidden_states"] = features
         _check_call(self._spec, given, self._sizes)
-        return _run(self.module, (samples, timesteps, features))
+        with torch.no_grad():
+            if text is None:
+                assert features is not None
+                text = self._prepared(features, tuple(samples.shape[1:]))
+            packed = self._times.packed(timesteps, self._velocities.stamp)
+            velocities: torch.Tensor = self._velocities(samples, packed, text)
+        return velocities
+
+    def prepare_text(self, features: torch.Tensor, latent_shape: tuple[int, ...]) -> PreparedText:
+        """What all steps at a shape [C, T, H, W] read of a text's features [B, L, D].
+
+        Raises ContractViolation naming the component when a shape or dtype is wrong.
+        """
+        _check_call(self._spec, {"encoder_hidden_states": features}, self._sizes)
+        with torch.no_grad():
+            stamp = self._velocities.stamp
+            return PreparedText(rows=self._prepared(features, latent_shape), stamp=stamp)
+
+    def is_current(self, text: PreparedText) -> bool:
+        """Whether the weights are those that a text was prepared with."""
+        return text.stamp is self._velocities.stamp
 
     def known_rows_max(
         self, latent_shape: tuple[int, ...], text_length: int, *, token_times: bool = False
@@ -124,22 +152,59 @@ class Transformer(nn.Module):
             return known
         tokens = latent_tokens(latent_shape)
         limit = rows_limit(tokens)
-        probe = _first_block_only(self.module)
+        probe = _Velocities(_first_block_only(self.module))
         text_dim = self._sizes["text_dim"]
 
         def make_rows(count: int, generator: torch.Generator) -> Rows:
             device = self.module.device
-            samples = torch.randn((count, *latent_shape), generator=generator)
+            samples = torch.randn((count, *latent_shape), generator=generator).to(device)
             timesteps = torch.randint(1, 1000, (count,), generator=generator)
             if token_times:
                 timesteps = timesteps[:, None] * torch.ones(tokens)
             features = torch.randn((count, text_length, text_dim), generator=generator)
-            return samples.to(device), timesteps.to(device), features.to(device)
+            self.module.patch_embedding.measure(samples[:1])
+            text = self._prepared(features.to(device), latent_shape)
+            packed = self._times.packed(timesteps.to(device), self._velocities.stamp)
+            return samples, packed.view(count, -1), text
 
-        found = exact_rows_max(lambda rows: _run(probe, rows), make_rows, limit)
+        def forward(rows: Rows) -> torch.Tensor:
+            samples, packed, text = rows
+            velocities: torch.Tensor = probe(
+                samples, packed if token_times else packed.flatten(), text
+            )
+            return velocities
+
+        with torch.no_grad():
+            found = exact_rows_max(forward, make_rows, limit)
         self._rows_max[key] = found
         _LOG.info("batch invariance: shape %s, %d of %d rows", key, found, limit)
         return found
+
+    def _prepared(self, features: torch.Tensor, latent_shape: tuple[int, ...]) -> torch.Tensor:
+        """Each text by itself, so that its bits are those of a forward of its own."""
+        rows = []
+        for row in torch.split(features, 1):
+            text = self.module.condition_embedder.text_row(row)
+            # Keys and values of all blocks are large; beside a large video they save nothing.
+            if _KEYS_SHARE_MIN * features.shape[1] >= latent_tokens(latent_shape):
+                text = keys_and_values(self.module.blocks, text)
+            rows.append(text)
+        return torch.cat(rows)
+
+
+class _Velocities(nn.Module):
+    """The module as a function of tensors alone: samples, packed times, prepared text."""
+
+    def __init__(self, module: Any) -> None:
+        super().__init__()
+        self.module = module
+
+    def forward(
+        self, samples: torch.Tensor, packed: torch.Tensor, text: torch.Tensor
+    ) -> torch.Tensor:
+        """[B, C, T, H, W] -> [B, C, T, H, W]."""
+        velocities: torch.Tensor = self.module(samples, packed, text, return_dict=False)[0]
+        return velocities
 
 
 class TextEncoder(nn.Module):
@@ -252,18 +317,6 @@ def make_components(card: ModelSpec, loaded: Mapping[str, Any]) -> dict[str, Any
         "vae": Vae(specs["vae"], loaded["vae"]),
         "scheduler": UniPC(loaded["scheduler"]),
     }
-
-
-def _run(module: nn.Module, rows: Rows) -> torch.Tensor:
-    samples, timesteps, features = rows
-    with torch.no_grad():
-        velocities: torch.Tensor = module(
-            hidden_states=samples,
-            timestep=timesteps,
-            encoder_hidden_states=features,
-            return_dict=False,
-        )[0]
-    return velocities
 
 
 def _first_block_only(module: WanTransformer3DModel) -> nn.Module:

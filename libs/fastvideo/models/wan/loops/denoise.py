@@ -23,6 +23,7 @@ from fastvideo.model.specs import LoopSpec
 from fastvideo.models.resident import ResidentModel
 from fastvideo.models.wan.activations import first_step_rows, transformer_activation_bytes
 from fastvideo.models.wan.components import Transformer
+from fastvideo.models.wan.conditions import PreparedText
 from fastvideo.models.wan.first_frame import (
     first_frame_of,
     hold_first_frame,
@@ -54,6 +55,8 @@ class DenoiseState(StateBase):
     rows_max: int | None
     # [1, C, 1, H, W], what the first latent frame is held at; None where nothing holds it.
     first_frame: torch.Tensor | None = None
+    # Follows from the features; None before the first step.
+    text: PreparedText | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +68,7 @@ class DenoiseOutput:
     latents: torch.Tensor
     sampler: UniPCState
     rows_max: int
+    text: PreparedText
 
 
 class DenoiseKernel:
@@ -155,17 +159,26 @@ class DenoiseKernel:
         first = batch[0][0]
         shape, text_length = tuple(first.latents.shape[1:]), first.features.shape[1]
         rows_max = transformer.measured_rows_max(shape, text_length, token_times=self._takes_image)
-        rows = [row for state, _ in batch for row in _rows(state)]
-        predictions, forwards = predict(transformer, rows, rows_max)
+        texts = [_text(transformer, state) for state, _ in batch]
+        rows = [
+            row for (state, _), text in zip(batch, texts, strict=True) for row in _rows(state, text)
+        ]
+        predictions, forwards = predict(
+            lambda samples, times, text: transformer(samples, times, text=text), rows, rows_max
+        )
         context.forwards += forwards
         outputs = []
-        for state, _ in batch:
+        for (state, _), text in zip(batch, texts, strict=True):
             own, predictions = _split(predictions, len(state.policy.branches))
             velocity = state.policy.combine(own, state.request.sampling.guidance_scale)
             stepped, latents = sampler.step(state.schedule, state.sampler, velocity, state.latents)
             outputs.append(
                 DenoiseOutput(
-                    velocity=velocity, latents=latents, sampler=stepped, rows_max=rows_max
+                    velocity=velocity,
+                    latents=latents,
+                    sampler=stepped,
+                    rows_max=rows_max,
+                    text=text,
                 )
             )
         return outputs
@@ -178,6 +191,7 @@ class DenoiseKernel:
             latents=output.latents,
             sampler=output.sampler,
             rows_max=output.rows_max,
+            text=output.text,
         )
 
     def finalize(self, state: DenoiseState, instance: ResidentModel) -> LoopOutput:
@@ -232,13 +246,19 @@ def initial_noise(shape: tuple[int, int, int, int], seed: int) -> torch.Tensor:
     return torch.randn((1, *shape), generator=generator, dtype=torch.float32)
 
 
-def _rows(state: DenoiseState) -> tuple[Row, ...]:
+def _text(transformer: Transformer, state: DenoiseState) -> PreparedText:
+    if state.text is not None and transformer.is_current(state.text):
+        return state.text
+    return transformer.prepare_text(state.features, tuple(state.latents.shape[1:]))
+
+
+def _rows(state: DenoiseState, text: PreparedText) -> tuple[Row, ...]:
     device = state.latents.device
     timestep = state.schedule.timesteps[state.sampler.step_index].view(1).to(device)
     if state.first_frame is None:
-        return branch_rows(state.latents, timestep, state.features)
+        return branch_rows(state.latents, timestep, text.rows)
     held = hold_first_frame(state.latents, state.first_frame)
-    return branch_rows(held, token_timesteps(timestep, held), state.features)
+    return branch_rows(held, token_timesteps(timestep, held), text.rows)
 
 
 def _split(

@@ -1,0 +1,157 @@
+"""Forwards that are recorded once and replayed without the interpreter, bit for bit.
+
+A small forward spends a third of its time in Python, and holds the interpreter's lock for it.
+What a module does for one form of arguments is recorded as a graph of the same operations, and
+the graph is run instead of the module: nothing is fused, folded or reordered. Whether a replay
+gives the module's bits is measured, for each form of arguments, before the first one is used.
+"""
+
+import copy
+import logging
+import threading
+import warnings
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+import torch
+from torch import nn
+
+_LOG: Final = logging.getLogger(__name__)
+
+# A form that is met once is not worth a recording.
+_SEEN_MIN: Final = 2
+_FORMS_MAX: Final = 256
+_RECORDINGS_MAX: Final = 8
+# A graph is prepared in its first runs, and not changed from then on.
+_TRIED: Final = 3
+
+Form = tuple[tuple[torch.Size, torch.dtype, torch.device], ...]
+"""Shape, dtype and device of each argument."""
+
+Forward = Callable[..., torch.Tensor]
+
+
+class Recorded:
+    """A module's forward from tensors to one tensor, replayed where that is exact.
+
+    The module itself is run while gradients are wanted, while somebody watches its parts by
+    hooks, and for forms of arguments whose replay differs. Recordings are dropped when a part
+    or a parameter was replaced or changed; they hold the parameters themselves, not copies.
+    """
+
+    def __init__(self, module: nn.Module) -> None:
+        self._module = module
+        self._watch = ModuleWatch(module)
+        self._recordings: list[Forward] = []
+        # What replays a form; None when the module itself is run. Latest used last.
+        self._forms: OrderedDict[Form, Forward | None] = OrderedDict()
+        self._seen: OrderedDict[Form, int] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "Recorded":
+        # A copy has parameters of its own; what was recorded is of these.
+        return Recorded(copy.deepcopy(self._module, memo))
+
+    @property
+    def stamp(self) -> object:
+        """An object that is another one once the module's parts or weights have changed."""
+        if self._watch.is_changed():
+            with self._lock:
+                self._watch = ModuleWatch(self._module)
+                self._recordings.clear()
+                self._forms.clear()
+                self._seen.clear()
+        return self._watch
+
+    def __call__(self, *tensors: torch.Tensor) -> torch.Tensor:
+        """The module's output; under `torch.no_grad` a replay may give it."""
+        if torch.is_grad_enabled() or self._watch.is_watched():
+            return self._run(*tensors)
+        # Drops what is out of date.
+        _ = self.stamp
+        form = tuple((tensor.shape, tensor.dtype, tensor.device) for tensor in tensors)
+        if form in self._forms:
+            replay = self._forms[form]
+            return self._run(*tensors) if replay is None else replay(*tensors)
+        if not self._is_worth_it(form):
+            return self._run(*tensors)
+        with self._lock:
+            return self._try(form, tensors)
+
+    def _run(self, *tensors: torch.Tensor) -> torch.Tensor:
+        output: torch.Tensor = self._module(*tensors)
+        return output
+
+    def _is_worth_it(self, form: Form) -> bool:
+        seen = self._seen.pop(form, 0) + 1
+        self._seen[form] = seen
+        while len(self._seen) > _FORMS_MAX:
+            self._seen.popitem(last=False)
+        return seen >= _SEEN_MIN
+
+    def _try(self, form: Form, tensors: tuple[torch.Tensor, ...]) -> torch.Tensor:
+        """The module's output, and from now on a replay of the form that gives it too."""
+        output = self._run(*tensors)
+        found = next((made for made in self._recordings if _replays(made, tensors, output)), None)
+        if found is None and len(self._recordings) < _RECORDINGS_MAX:
+            made = _record(self._module, tensors)
+            if _replays(made, tensors, output):
+                self._recordings.append(made)
+                found = made
+        if found is None:
+            _LOG.info("no exact replay of %s for %s", type(self._module).__name__, form)
+        self._forms[form] = found
+        while len(self._forms) > _FORMS_MAX:
+            self._forms.popitem(last=False)
+        return output
+
+
+class ModuleWatch:
+    """Whether the parts of a module are those of some moment, unchanged."""
+
+    def __init__(self, module: nn.Module) -> None:
+        self._hooks: list[Any] = []
+        self._parts: list[tuple[dict[str, Any], str, Any]] = []
+        self._versions: list[tuple[dict[str, Any], str, torch.Tensor, int]] = []
+        for part in module.modules():
+            self._hooks += [part._forward_hooks, part._forward_pre_hooks]
+            self._parts += [(part._modules, name, child) for name, child in part._modules.items()]
+            for table in (part._parameters, part._buffers):
+                self._versions += [
+                    (table, name, tensor, tensor._version) for name, tensor in _named(table)
+                ]
+
+    def is_watched(self) -> bool:
+        """Whether a part has a hook of its own."""
+        return any(self._hooks)
+
+    def is_changed(self) -> bool:
+        """Whether a part or tensor was replaced, or a tensor written to."""
+        return any(table.get(name) is not part for table, name, part in self._parts) or any(
+            table.get(name) is not tensor or tensor._version != version
+            for table, name, tensor, version in self._versions
+        )
+
+
+def _named(table: dict[str, Any]) -> Iterator[tuple[str, torch.Tensor]]:
+    return ((name, tensor) for name, tensor in table.items() if tensor is not None)
+
+
+def _record(module: nn.Module, tensors: tuple[torch.Tensor, ...]) -> Forward:
+    with warnings.catch_warnings():
+        # `torch.export` is named as its successor; run by the interpreter it is slower than the
+        # module itself. Sizes that become constants of the graph are met by the comparison.
+        warnings.simplefilter("ignore")
+        made: Forward = torch.jit.trace(module, tensors, check_trace=False)  # type: ignore[no-untyped-call]
+    return made
+
+
+def _replays(made: Forward, tensors: tuple[torch.Tensor, ...], wanted: torch.Tensor) -> bool:
+    """Whether a recording gives the bits that are wanted, time after time."""
+    try:
+        outputs = [made(*tensors) for _ in range(_TRIED)]
+    except RuntimeError:
+        # It was recorded for arguments of other forms.
+        return False
+    return all(torch.equal(output, wanted) for output in outputs)
