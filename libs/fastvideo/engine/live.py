@@ -51,6 +51,8 @@ class LiveLoop:
     pausing: bool = False
     # Set with its last state, before it is freed.
     ended: bool = False
+    # The newest state before which it may be stopped, and so may be gone on from.
+    boundary_state: StateBase | None = None
     # The newest snapshot of it.
     saved: LoopSnapshot | None = None
 
@@ -159,6 +161,7 @@ class LoopTable:
         with self._changed:
             self.check_room(loop.ref)
             self._set_units(loop, plan.units)
+            loop.boundary_state = loop.state
             self._loops[loop.ref] = loop
 
     def move(self, loop: LiveLoop, state: StateBase, units: Iterable[WorkUnit]) -> None:
@@ -166,6 +169,8 @@ class LoopTable:
         with self._changed:
             self._set_units(loop, tuple(units))
             loop.state = state
+            if may_stop_before(loop.units.values()):
+                loop.boundary_state = state
 
     def end(self, loop: LiveLoop, state: StateBase, steps: int, result: LoopResult) -> None:
         """Give a loop its last state; what it left is on the worker already."""
@@ -199,7 +204,7 @@ class LoopTable:
         with self._changed:
             loops = [loop for loop in self._of(scope) if not (loop.ended or loop.released)]
             return Boundary(
-                loops=tuple((loop, loop.state) for loop in loops),
+                loops=tuple((loop, loop.boundary_state or loop.state) for loop in loops),
                 ended=tuple(self._ended.get(scope, {}).values()),
             )
 

@@ -97,7 +97,8 @@ class Snapshots:
         finally:
             if held and error is None:
                 self._loops.close(scope)
-                self._loops.release(lambda loop: loop.scope == scope)
+                # Wherever it stands: it goes on from its last boundary.
+                self._loops.release(lambda loop: loop.scope == scope, forced=True)
             self._loops.finish(held)
         return RequestSnapshotted(
             worker_id=self._worker_id,

@@ -11,6 +11,7 @@ import torch
 from fastvideo.engine.executor import ExecutorLimits
 from fastvideo.engine.snapshotting import SnapshotGone
 from fastvideo.errors import FastVideoError, NotFound, Unavailable
+from fastvideo.loops.contract import PlanContext
 from fastvideo.loops.snapshot_format import SnapshotMismatch
 from fastvideo.requests.types import OutputSpec, RequestSpec
 from fastvideo.scheduling.commands import (
@@ -165,6 +166,24 @@ def test_what_ended_loops_left_is_saved_and_put_back_for_the_nodes_that_follow(
     assert {saved.digest for saved in again.snapshots} >= {by_node["first"].digest}
     there.executor.release(ReleaseLoops(request_id="r", attempt=2))
     assert there.pools.in_use_bytes() == there.start_bytes
+
+
+def test_a_loop_inside_of_a_section_is_saved_as_of_its_last_boundary(
+    make_world: type[World], make_request: MakeRequest, make_command: MakeCommand
+) -> None:
+    request = make_request("r", steps=7)
+    undisturbed, world = make_world(), make_world()
+    expected = _digests(_run(undisturbed, undisturbed.prepare(request)))
+    for each in (world, undisturbed):
+        _in_sections(each, 3)
+    before = _run(world, world.prepare(request), 5)
+    going_on, set_aside = (_snapshot(world, "r", release=release) for release in (False, True))
+    assert going_on.snapshots == set_aside.snapshots
+    [saved] = set_aside.snapshots
+    assert (saved.state_version, saved.steps_done) == (3, 3)
+    assert world.executor.loops == 0
+    plan = _restored(world, replace(make_command(request, attempt=2), restore=saved))
+    assert _digests(before)[:3] + _digests(_run(world, plan)) == expected
 
 
 def test_a_window_that_runs_ends_at_its_next_boundary_when_its_loop_is_to_be_moved(
@@ -393,6 +412,22 @@ def test_files_that_were_written_are_not_written_again_after_a_move(
 def test_the_two_errors_of_snapshots_are_preconditions_with_their_own_reasons() -> None:
     assert SnapshotGone("gone").reason == "SNAPSHOT_GONE"
     assert SnapshotMismatch("other").reason == "SNAPSHOT_MISMATCH"
+
+
+def _in_sections(world: World, steps: int) -> None:
+    """Let the toy loop be stopped before every so many steps only."""
+    plan_step = world.kernel.plan_step
+
+    def in_sections(state: Any, context: PlanContext) -> WorkPlan | None:
+        plan: WorkPlan | None = plan_step(state, context)
+        if plan is None:
+            return None
+        boundary = state.version % steps == 0
+        return replace(
+            plan, units=tuple(replace(unit, cancel_boundary=boundary) for unit in plan.units)
+        )
+
+    world.kernel.plan_step = in_sections
 
 
 def _is_pausing(world: World) -> bool:
