@@ -16,7 +16,7 @@ _WAITING_MAX: Final = 1024
 _TAG: Final = MemoryTag.ACTIVATIONS
 
 Granted = Future[None]
-"""Done when the claim is held; fails with Cancelled when it was given up."""
+"""Done when the claim is held; fails with what ended the waiting, such as Cancelled."""
 
 
 class Claims:
@@ -78,6 +78,13 @@ class Claims:
             else:
                 future.set_exception(error)
         return peak
+
+    def give_up(self, error: Exception) -> None:
+        """Let nobody wait any longer: what waits fails with the error."""
+        with self._lock:
+            waiting, self._waiting = self._waiting, OrderedDict()
+        for _, future in waiting.values():
+            future.set_exception(error)
 
     def scopes(self) -> tuple[str, ...]:
         """Every scope that holds a claim or waits for one."""

@@ -179,6 +179,8 @@ class LocalDriver:
             while events:
                 for decision in self._core.decide(events.popleft(), self._clock.now()):
                     self._carry_out(decision, events, batches)
+                # What was released, here or on another thread, may be what others waited for.
+                events.extend(self._prepare_granted())
             if batches:
                 events.extend(self._compute(batches.popleft()))
 
@@ -218,14 +220,13 @@ class LocalDriver:
     ) -> None:
         match decision:
             case AssignLoop():
-                events.extend(self._assign(decision))
+                self._assign(decision, events)
             case DispatchBatch() if decision.kind in OFF_STEP_PATH:
                 self._io.submit(self._beside, self._execute, decision)
             case DispatchBatch():
                 batches.append(decision)
             case ReleaseRequest():
                 self._release(decision)
-                events.extend(self._prepare_granted())
             case ReportProgress():
                 running = self._running.get(decision.request_id)
                 if running is not None:
@@ -262,17 +263,15 @@ class LocalDriver:
         finally:
             self._computing = ""
 
-    def _assign(self, decision: AssignLoop) -> list[SchedulerInput]:
-        """Prepare a loop now, or when its request's memory is free."""
+    def _assign(self, decision: AssignLoop, events: deque[SchedulerInput]) -> None:
+        """Let a loop be prepared, at once or when its request's memory is free."""
         running = self._running[decision.loop.request_id]
         inputs = self._core.loop_inputs(decision.loop)
         command = effects.prepare_loop(decision, running.spec, inputs, running.traceparent)
         try:
-            granted = self._executor.claim_memory(command)
+            self._unprepared[command.loop] = (command, self._executor.claim_memory(command))
         except FastVideoError as error:
-            return [_failed(decision.worker_id, command.loop, error)]
-        self._unprepared[command.loop] = (command, granted)
-        return self._prepare_granted()
+            events.append(_failed(decision.worker_id, command.loop, error))
 
     def _prepare_granted(self) -> list[SchedulerInput]:
         ready = [ref for ref, (_, granted) in self._unprepared.items() if granted.done()]
@@ -294,6 +293,7 @@ class LocalDriver:
                     return self._executor.prepare(command, saved)
                 return self._executor.prepare(self._inputs.fetch(command))
             except FastVideoError as error:
+                self._executor.abandon(command.loop)
                 return _failed(self._executor.worker_id, command.loop, error)
 
     def _execute(self, decision: DispatchBatch) -> list[SchedulerInput]:

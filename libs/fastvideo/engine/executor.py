@@ -153,6 +153,10 @@ class Executor:
         """How many requests wait for the memory that they will keep here."""
         return self._memory.waiting
 
+    def give_up_waiting(self, error: Exception) -> None:
+        """Let no request wait for memory any longer: its loop fails with the error."""
+        self._memory.give_up(error)
+
     def claim_memory(self, command: PrepareLoop) -> Granted:
         """Claim what the loop's request will keep here, once; done at once or when it is free.
 
@@ -175,13 +179,17 @@ class Executor:
             plan = self._preparer.prepare(command, saved)
         except Exception as error:  # noqa: BLE001 - whatever a model raises is this loop's alone
             log_failure(error, command.loop)
-            if not self.holds(command.loop.request_id, command.loop.attempt):
-                self._forget((command.loop.request_id, command.loop.attempt))
+            self.abandon(command.loop)
             return LoopFailed(
                 worker_id=self.worker_id, loop=command.loop, error=failure_detail(error)
             )
         seconds = self._clock.monotonic_s() - started
         return LoopPrepared(worker_id=self.worker_id, plan=plan, seconds=seconds)
+
+    def abandon(self, loop: LoopRef) -> None:
+        """Give back the claim of a request whose loop is not made, unless it holds something."""
+        if not self.holds(loop.request_id, loop.attempt):
+            self._forget((loop.request_id, loop.attempt))
 
     def execute(self, command: ExecuteBatch) -> BatchExecuted:
         """Run the units in one forward, then the steps that follow them, up to the window.

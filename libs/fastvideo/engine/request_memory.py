@@ -66,6 +66,10 @@ class RequestMemory:
         if request is not None:
             self._book.note(request.model_instance_id, request.spec, peak_bytes, values)
 
+    def give_up(self, error: Exception) -> None:
+        """Let no request wait any longer: what waits fails with the error."""
+        self._claims.give_up(error)
+
     def scopes(self, wanted: Callable[[RequestSpec], bool] = lambda _: True) -> set[Scope]:
         """The requests that hold or await a claim, of those that are wanted."""
         return {scope for scope, held in list(self._requests.items()) if wanted(held.spec)}

@@ -116,6 +116,7 @@ class Commands:
                 command = await self._io.run(lambda: self._inputs.fetch(command))
             return await self._compute.run(call)
         except FastVideoError as error:
+            self._executor.abandon(command.loop)
             return self._failed(command.loop, error)
 
     async def execute(

@@ -84,6 +84,8 @@ class WorkerService(worker_pb2_grpc.WorkerServiceServicer):
     def announce_drain(self, reason: str) -> None:
         """Take no new request from now on, and say so to the scheduler."""
         self._status.draining = self._commands.draining = True
+        # What only waits for its place finds another one sooner.
+        self._executor.give_up_waiting(Unavailable(reason, reason="DRAINING"))
         self._assignments.drain(reason)
 
     def detach(self, error: FastVideoError | None = None) -> None:

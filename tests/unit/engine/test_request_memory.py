@@ -7,7 +7,7 @@ import pytest
 
 from fastvideo.engine.claims import Claims
 from fastvideo.engine.residency import ResidencyBook
-from fastvideo.errors import Cancelled
+from fastvideo.errors import Cancelled, Unavailable
 from fastvideo.memory.pools import MemoryPools, MemoryTag, OutOfMemory
 from fastvideo.requests.types import OutputSpec, RequestKind, RequestSpec, SamplingParams
 from fastvideo.scheduling.commands import ExecuteBatch, PrepareLoop, ReleaseLoops
@@ -67,6 +67,16 @@ def test_one_that_gives_up_waiting_is_told_and_lets_others_pass(claims: Claims) 
     with pytest.raises(Cancelled):
         large.result(0)
     assert small.done()
+
+
+def test_all_that_wait_may_be_sent_away(claims: Claims) -> None:
+    claims.take("a", 60)
+    waiting = [claims.take(name, 60) for name in ("b", "c")]
+    claims.give_up(Unavailable("draining"))
+    for future in waiting:
+        with pytest.raises(Unavailable):
+            future.result(0)
+    assert claims.scopes() == ("a",)
 
 
 def test_to_wait_for_nobody_is_refused(claims: Claims, pools: MemoryPools) -> None:
