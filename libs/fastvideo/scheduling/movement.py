@@ -201,7 +201,8 @@ def _is_due(state: SchedulerState, request: LiveRequest, now: datetime) -> bool:
     spent = request.device_seconds - request.saved_seconds
     shape = request_shape(request.spec)
     cost = state.costs.predict(request.spec.model_id, SNAPSHOT_PHASE, shape)
-    return (cost or policy.snapshot_seconds_guess) <= policy.snapshot_overhead_max * spent
+    allowed = policy.snapshot_overhead_max * spent
+    return spent > 0 and (cost or policy.snapshot_seconds_guess) <= allowed
 
 
 def _ends_too_late(
