@@ -18,6 +18,8 @@ Rules, which `fastvideo.loops.suite` checks for any kernel:
   no state. A batch of one gives the bits that any batch gives.
 - `advance` is the only state transition: a new state, its version one higher.
 - `finalize` gives the outputs by name.
+- A state can be saved at any boundary, loaded elsewhere, and gone on from with equal bits: see
+  `fastvideo.loops.snapshots`.
 
 This module imports no torch: tensors are opaque to the contract.
 """
