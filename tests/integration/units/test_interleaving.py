@@ -1,6 +1,7 @@
 """Requests of every kind in turns on one worker: the bits of requests alone, one budget."""
 
 import itertools
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterable
@@ -219,14 +220,17 @@ def test_a_stream_of_short_answers_cannot_starve_a_long_video(
         if ran.kind is UnitKind.DIFFUSION_STEP and ran.thread == "engine"
     ]
     between = [after - before - 1 for before, after in itertools.pairwise(steps)]
+    waited_s = _longest_wait_s(log, result.request_id)
+    sys.stdout.write(
+        f"{len(answers)} answers, at most {max(between)} batches of them between two steps; "
+        f"longest wait {waited_s:.3f} s, undisturbed {undisturbed_s:.3f} s\n"
+    )
     # Answers ran between the steps, many of them, and never more than a few in a row.
     assert sum(between) >= len(steps) / 2
     assert len(answers) > 16
     assert max(between) <= 12
     # So the longest wait of the video for its next step is a bound on time, too.
-    assert _longest_wait_s(log, result.request_id) <= (
-        undisturbed_s + SchedulingPolicy().starving_wait_seconds_max
-    )
+    assert waited_s <= undisturbed_s + SchedulingPolicy().starving_wait_seconds_max
 
 
 def _longest_wait_s(log: Any, request_id: str) -> float:
@@ -240,3 +244,35 @@ def _longest_wait_s(log: Any, request_id: str) -> float:
     return max(
         (after.began_s - before.ended_s for before, after in itertools.pairwise(own)), default=0.0
     )
+
+
+@pytest.mark.slow
+@pytest.mark.row("SCH-06")
+@pytest.mark.parametrize("tokens_share", [0.25, 0.75])
+def test_tokens_and_denoise_steps_share_device_seconds_at_the_ratio_that_is_set(
+    make_engine: MakeEngine, record: Run, tokens_share: float
+) -> None:
+    shares = {UnitKind.AR_TOKEN: tokens_share, UnitKind.DIFFUSION_STEP: 1.0 - tokens_share}
+    engine = make_engine(
+        ("pocket", "moving-digits"), policy=SchedulingPolicy(kind_shares=shares, window_steps_max=1)
+    )
+    with record(engine) as log:
+        videos = [engine.submit(**video(steps=400, seed=seed)) for seed in (1, 2)]
+        telling = pocket("tell", "go", steps=60)
+        answers = [engine.submit(**telling | {"seed": seed}) for seed in range(4)]
+        # Both kinds always wait for their turn.
+        while sum(ran.executed.measured_seconds for ran in log.batches) < 3.0:
+            for index, answer in enumerate(answers):
+                if answer.done:
+                    answers[index] = engine.submit(**telling)
+            threading.Event().wait(0.002)
+        for handle in (*videos, *answers):
+            handle.cancel()
+    engine.close()
+    seconds = {
+        kind: sum(ran.executed.measured_seconds for ran in log.batches if ran.kind is kind)
+        for kind in shares
+    }
+    found = seconds[UnitKind.AR_TOKEN] / sum(seconds.values())
+    sys.stdout.write(f"tokens had {found:.3f} of {sum(seconds.values()):.2f} s, {shares}\n")
+    assert found == pytest.approx(tokens_share, abs=0.1)

@@ -17,6 +17,7 @@ from fastvideo.loops.contract import StepContext
 from fastvideo.memory.pools import MemoryPools, MemoryTag, OutOfMemory
 from fastvideo.model.caching import CacheClass, CacheKey, CacheOutcome
 from fastvideo.scheduling.work import (
+    OFF_STEP_PATH,
     CachePlan,
     LoopRef,
     PlacementHint,
@@ -137,6 +138,13 @@ def soak(engine: Engine, record: Run, count: int, seed: int) -> None:
     assert wrong <= {"LOOP_RELEASED"}
     assert len(results) >= 4 * count
     assert len({ran.kind for ran in log.batches}) >= 9
+    # The scheduler had reserved what each batch ran on before it began, as did the worker, which
+    # refuses to run anything else.
+    for ran in log.batches:
+        beside = ran.kind in OFF_STEP_PATH
+        assert ran.reserved["io_slots" if beside else "compute_slots"] >= 1
+        taken = [amount for name, amount in ran.reserved.items() if name.startswith("memory_")]
+        assert sum(taken) > 0 or beside
     # Memory was short: some had to wait for others.
     assert waiters.most > 0
     assert settled(engine) == before
@@ -144,7 +152,7 @@ def soak(engine: Engine, record: Run, count: int, seed: int) -> None:
         assert pool.high_water <= pool.budget, tag
 
 
-@pytest.mark.row("MEM-06", "PHX-03")
+@pytest.mark.row("MEM-06", "PHX-03", "VAL-06")
 def test_in_a_soak_of_mixed_kinds_no_unit_fails_for_memory_and_all_of_it_comes_back(
     tight: Engine, record: Run
 ) -> None:
