@@ -15,6 +15,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from fastvideo import wire
 from fastvideo.api.common.v1 import transfer_pb2
 from fastvideo.api.worker.v1 import worker_pb2, worker_pb2_grpc
 from fastvideo.deployment.catalog import CatalogEntry
@@ -28,7 +29,7 @@ from fastvideo.model.caching import CacheOutcome
 from fastvideo.model.manifest import build_manifest, write_manifest
 from fastvideo.requests.types import OutputSpec, RequestSpec
 from fastvideo.rpc.errors import from_rpc_error
-from fastvideo.scheduling.events import BatchExecuted
+from fastvideo.scheduling.events import BatchExecuted, LoopPrepared
 from fastvideo.scheduling.work import StepResult, UnitKind
 
 MakeSpec = Callable[..., RequestSpec]
@@ -438,6 +439,44 @@ async def test_what_is_on_its_way_out_or_in_is_staged_and_bounded(
         await client.release("staged")
         await calls.until_idle()
         assert await calls.memory("staging") == 0
+
+
+async def test_requests_wait_for_the_memory_that_they_will_keep_and_are_served_in_order(
+    small_worker: Any,
+    client_type: Any,
+    driver: Any,
+    entry: CatalogEntry,
+    make_spec: MakeSpec,
+    epoch: int,
+) -> None:
+    count = 30
+    async with (
+        calls_of(small_worker) as calls,
+        client_type(small_worker.address, epoch) as client,
+    ):
+        for index in range(count):
+            command = driver(client, entry, make_spec(f"waits-{index}")).command("encode")
+            await client.write(prepare_loop=wire.to_proto(command))
+        limit = (await calls.call("Health")).memory_budget_bytes["activations"] // 2
+        deadline_s = time.monotonic() + IDLE_S_MAX
+        let_in = reserved = 0
+        # Until not one more would fit.
+        while not let_in or reserved + reserved / let_in <= limit:
+            assert time.monotonic() < deadline_s, f"{let_in} loops have {reserved} bytes"
+            health = await calls.call("Health")
+            let_in, reserved = health.loops, health.memory_reserved_bytes["activations"]
+            await asyncio.sleep(0.02)
+        assert let_in < count
+        prepared = [await client.next(LoopPrepared) for _ in range(let_in)]
+        for index in range(count - let_in):
+            await client.release(f"waits-{index}")
+            prepared.append(await client.next(LoopPrepared))
+        assert [event.plan.loop.request_id for event in prepared] == [
+            f"waits-{index}" for index in range(count)
+        ]
+        for index in range(count - let_in, count):
+            await client.release(f"waits-{index}")
+        await calls.until_idle()
 
 
 def manifest(

@@ -72,6 +72,10 @@ def test_the_first_runs_of_a_shape_are_measured_and_no_others() -> None:
     # A batch of another size, another shape: other runs.
     assert run(book, unit(), unit(), rows=2) >= 2 * ROW_BYTES
     assert run(book, unit("t"), rows=3) >= 3 * ROW_BYTES
+    # Of sizes that are no power of two only the first that ever ran.
+    assert run(book, unit(), unit(), unit()) == 0
+    assert run(book, unit("v"), unit("v"), unit("v")) > 0
+    assert run(book, unit("v"), unit("v"), unit("v")) == 0
 
 
 def test_the_kernel_s_figure_holds_until_the_shape_has_run() -> None:
