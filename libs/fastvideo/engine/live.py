@@ -44,6 +44,8 @@ class LiveLoop:
     role: str = ""
     units: dict[str, WorkUnit] = field(default_factory=dict)
     busy: bool = False
+    # Nothing of it is run, since it is to be moved.
+    held: bool = False
     released: bool = False
     # It goes when what runs has ended, whether or not that is a boundary.
     forced: bool = False
@@ -215,14 +217,14 @@ class LoopTable:
                 loop.pausing = pausing
 
     def hold(self, scope: Scope, timeout_s: float) -> tuple[LiveLoop, ...]:
-        """Wait until no loop of an attempt runs and let none run until `finish`.
+        """Wait until no loop of an attempt runs and let none run until `let_go`.
 
         Raises DeadlineExceeded when one does not reach its boundary within the time.
         """
         with self._changed:
             self.pause(scope)
             at_rest = self._changed.wait_for(
-                lambda: not any(loop.busy for loop in self._of(scope)), timeout_s
+                lambda: not any(loop.busy or loop.held for loop in self._of(scope)), timeout_s
             )
             held = self._of(scope)
             for loop in held:
@@ -232,8 +234,15 @@ class LoopTable:
                     f"a step of {scope[0]} did not end within {timeout_s:g} s", subject=scope[0]
                 )
             for loop in held:
-                loop.busy = True
+                loop.held = True
             return held
+
+    def let_go(self, held: Iterable[LiveLoop]) -> None:
+        """Let held loops run again."""
+        with self._changed:
+            for loop in held:
+                loop.held = False
+            self._changed.notify_all()
 
     def claim(self, unit_ids: Sequence[str]) -> list[Claim]:
         """Mark the loops of these units as running; a unit that cannot run says why."""
@@ -337,7 +346,7 @@ class LoopTable:
                 f"{unit_id} is not planned here", reason="UNKNOWN_UNIT", subject=unit_id
             )
             return Claim(unit_id=unit_id, ref=LoopRef(), error=unknown)
-        if loop.busy:
+        if loop.busy or loop.held:
             running = FailedPrecondition(
                 f"the loop of {unit_id} runs already", reason="LOOP_RUNNING", subject=unit_id
             )

@@ -99,7 +99,7 @@ class Snapshots:
                 self._loops.close(scope)
                 # Wherever it stands: it goes on from its last boundary.
                 self._loops.release(lambda loop: loop.scope == scope, forced=True)
-            self._loops.finish(held)
+            self._loops.let_go(held)
         return RequestSnapshotted(
             worker_id=self._worker_id,
             request_id=command.request_id,

@@ -209,6 +209,25 @@ def test_a_window_that_runs_ends_at_its_next_boundary_when_its_loop_is_to_be_mov
     assert len(_run(world, plan)) == 6
 
 
+def test_nothing_of_an_attempt_runs_while_it_is_saved_to_be_moved(
+    world: World, make_request: MakeRequest
+) -> None:
+    plan = world.prepare(make_request("r"))
+    put_blob, ran = world.shelf.put_blob, []
+
+    def meanwhile(data: bytes) -> str:
+        ran.append(_window(world, plan).results[0])
+        digest: str = put_blob(data)
+        return digest
+
+    world.shelf.put_blob = meanwhile
+    assert _snapshot(world, "r").released
+    [result] = ran
+    assert result.error is not None
+    assert result.error.reason == "LOOP_RUNNING"
+    assert world.kernel.batches == []
+
+
 def test_a_step_that_does_not_end_is_waited_for_no_longer_than_allowed(
     make_world: type[World], make_request: MakeRequest
 ) -> None:
@@ -305,6 +324,8 @@ def test_a_request_that_is_cancelled_while_it_is_saved_is_gone(
 
     def cancelled(data: bytes) -> str:
         world.executor.cancel(CancelScope(kind=CancelScopeKind.REQUEST, target_id="r"))
+        # Freed at once, though what was taken is still being stored.
+        assert world.executor.loops == 0
         digest: str = put_blob(data)
         return digest
 
