@@ -6,11 +6,13 @@ in the middle, and several could stop one another. One that holds its claim neve
 
 import threading
 from collections import OrderedDict
+from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Final
 
 from fastvideo.errors import Cancelled, ResourceExhausted
 from fastvideo.memory.pools import MemoryPools, MemoryTag, OutOfMemory
+from fastvideo.memory.pressure import Evictions
 
 _WAITING_MAX: Final = 1024
 _TAG: Final = MemoryTag.ACTIVATIONS
@@ -22,8 +24,15 @@ Granted = Future[None]
 class Claims:
     """The claims of requests' attempts, by scope; first come, first served; from any thread."""
 
-    def __init__(self, pools: MemoryPools, limit_bytes: int) -> None:
+    def __init__(
+        self,
+        pools: MemoryPools,
+        limit_bytes: int,
+        on_evicted: Callable[[str, Evictions], None] = lambda scope, evicted: None,
+    ) -> None:
         self._pools = pools
+        # Told what was evicted for which scope's claim.
+        self._on_evicted = on_evicted
         # All claims together; the rest of the pool is for units that run.
         self._limit_bytes = limit_bytes
         self._held: dict[str, int] = {}
@@ -115,7 +124,7 @@ class Claims:
         if sum(self._held.values()) + size_bytes > self._limit_bytes:
             return False
         try:
-            self._pools.claim(_TAG, scope, size_bytes)
+            self._on_evicted(scope, self._pools.claim(_TAG, scope, size_bytes))
         except OutOfMemory:
             if not self._held:
                 raise

@@ -93,8 +93,8 @@ class Executor:
         self._limits = limits or ExecutorLimits()
         self.values = ValueStore(pools, self._limits.values_per_request)
         self._loops = LoopTable(self._limits.loops, self._on_freed)
-        self._memory = RequestMemory(pools)
         self._reservations = Reservations(pools)
+        self._memory = RequestMemory(pools, self._reservations)
         self._peaks = PeakBook()
         self._streams = CancelledStreams()
         self._stepper = Stepper(

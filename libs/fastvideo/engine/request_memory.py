@@ -5,9 +5,11 @@ from dataclasses import dataclass
 
 from fastvideo.engine.budgets import unit_budgets
 from fastvideo.engine.claims import Claims, Granted
+from fastvideo.engine.reservations import Reservations
 from fastvideo.engine.residency import ResidencyBook
 from fastvideo.engine.values import Scope, scope_name
 from fastvideo.memory.pools import MemoryPools, MemoryTag, OutOfMemory
+from fastvideo.memory.pressure import Evictions
 from fastvideo.requests.types import RequestSpec
 from fastvideo.scheduling.commands import PrepareLoop
 
@@ -23,11 +25,12 @@ class _Request:
 class RequestMemory:
     """Claims by request and attempt; safe to use from any thread."""
 
-    def __init__(self, pools: MemoryPools) -> None:
+    def __init__(self, pools: MemoryPools, reservations: Reservations) -> None:
         budgets = pools.budgets_bytes
         tag = MemoryTag.ACTIVATIONS
         self._limit_bytes = budgets[tag] - unit_budgets(budgets)[tag]
-        self._claims = Claims(pools, self._limit_bytes)
+        self._reservations = reservations
+        self._claims = Claims(pools, self._limit_bytes, self._evicted)
         self._book = ResidencyBook()
         self._requests: dict[Scope, _Request] = {}
 
@@ -63,6 +66,7 @@ class RequestMemory:
         """Give a claim back, and learn from what the request held and left."""
         peak_bytes = self._claims.release(scope_name(scope))
         request = self._requests.pop(scope, None)
+        self._reservations.forget(scope)
         if request is not None:
             self._book.note(request.model_instance_id, request.spec, peak_bytes, values)
 
@@ -77,3 +81,7 @@ class RequestMemory:
     def forget(self, model_instance_id: str) -> None:
         """Drop what was learned of a model that is gone."""
         self._book.forget(model_instance_id)
+
+    def _evicted(self, scope: str, evicted: Evictions) -> None:
+        request_id, _, attempt = scope.rpartition("/")
+        self._reservations.tell((request_id, int(attempt)), evicted)

@@ -1,15 +1,17 @@
 """What units and loops hold in the pools: by owner, role and request."""
 
+import threading
 from collections.abc import Iterable
 from typing import Any
 
 from fastvideo.cache.recorded import record
 from fastvideo.engine.footprint import resident_bytes
 from fastvideo.engine.live import Claim, LiveLoop
-from fastvideo.engine.values import scope_name
+from fastvideo.engine.values import Scope, scope_name
 from fastvideo.errors import ContractViolation
 from fastvideo.loops.contract import StepContext
 from fastvideo.memory.pools import MemoryPools, MemoryTag
+from fastvideo.memory.pressure import Evictions
 from fastvideo.scheduling.work import WorkUnit
 
 
@@ -18,12 +20,29 @@ class Reservations:
 
     def __init__(self, pools: MemoryPools) -> None:
         self._pools = pools
+        # What was evicted for an attempt between its units, to be told by the next.
+        self._untold: dict[Scope, Evictions] = {}
+        self._lock = threading.Lock()
+
+    def tell(self, scope: Scope, evicted: Evictions) -> None:
+        """Let the attempt's next unit tell what was evicted for it; from any thread."""
+        if evicted:
+            with self._lock:
+                self._untold[scope] = (*self._untold.get(scope, ()), *evicted)
+
+    def forget(self, scope: Scope) -> None:
+        """The attempt is gone, and its next unit with it."""
+        with self._lock:
+            self._untold.pop(scope, None)
 
     def admit(self, unit: WorkUnit, context: StepContext) -> None:
         """Take the memory that a unit declares; what is evicted for it shows in its result.
 
         Raises OutOfMemory.
         """
+        with self._lock:
+            untold = self._untold.pop((unit.loop.request_id, unit.loop.attempt), ())
+        record(context, unit.unit_id, untold)
         for tag, size in unit.resources.memory_bytes.items():
             evicted = self._pools.resize(
                 MemoryTag(tag), _unit_owner(unit.unit_id), size, role=role_of(unit)

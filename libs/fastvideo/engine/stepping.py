@@ -231,7 +231,8 @@ class Stepper:
     ) -> LoopResult:
         scope = (loop.ref.request_id, loop.ref.attempt)
         for name, value in output.values.items():
-            self._values.put(scope, f"{loop.ref.node_id}.{name}", value, role=loop.role)
+            evicted = self._values.put(scope, f"{loop.ref.node_id}.{name}", value, role=loop.role)
+            self._reservations.tell(scope, evicted)
         result = LoopResult(
             loop=loop.ref,
             value_names=tuple(output.values),

@@ -7,6 +7,7 @@ from typing import Any
 from fastvideo.engine.footprint import resident_bytes, storages
 from fastvideo.errors import FailedPrecondition, ResourceExhausted
 from fastvideo.memory.pools import MemoryPools, MemoryTag
+from fastvideo.memory.pressure import Evictions
 from fastvideo.memory.staging import StagingArea
 
 Scope = tuple[str, int]
@@ -24,8 +25,8 @@ class ValueStore:
         self._scopes: dict[Scope, dict[str, Any]] = {}
         self._lock = threading.Lock()
 
-    def put(self, scope: Scope, name: str, value: Any, *, role: str = "") -> None:
-        """Keep a value, in the memory of a role.
+    def put(self, scope: Scope, name: str, value: Any, *, role: str = "") -> Evictions:
+        """Keep a value, in the memory of a role; returns what was evicted for it.
 
         Raises ResourceExhausted when a scope holds too many, OutOfMemory when it does not fit.
         """
@@ -40,7 +41,7 @@ class ValueStore:
             # Two names for one tensor hold it once.
             others = {key: kept for key, kept in values.items() if key != name}
             size = resident_bytes(value, excluding=storages(others))
-            self._pools.resize(
+            evicted = self._pools.resize(
                 MemoryTag.ACTIVATIONS,
                 _owner(scope, name),
                 size,
@@ -48,6 +49,7 @@ class ValueStore:
                 scope=scope_name(scope),
             )
             values[name] = value
+            return evicted
 
     def bind(self, scope: Scope, inputs: Mapping[str, str]) -> dict[str, Any]:
         """Input name to value, from input name to "node.output".

@@ -89,6 +89,27 @@ def test_cached_features_make_room_for_a_unit_and_its_result_says_which(
     assert step(world, bystander).results[0].error is None
 
 
+def test_what_a_request_s_claim_evicted_is_told_by_its_first_unit(
+    make_world: type[World], make_request: MakeRequest
+) -> None:
+    world = make_world(budget_bytes=420)
+    plan: WorkPlan | None = world.prepare(make_request("known", steps=1))
+    assert plan is not None
+    step(world, plan)
+    world.executor.release(ReleaseLoops(request_id="known", attempt=1))
+    world.kernel.memory_bytes = {"activations": 1}
+    for name in "ab":
+        world.executor.features.keep(key(name), Value(200))
+    world.pools.resize(MemoryTag.ACTIVATIONS, "others", 350)
+    [result] = step(world, world.prepare(make_request("r", steps=2))).results
+    assert result.error is None, result.error
+    assert [(look.outcome, look.key_digest) for look in result.cache_lookups] == [
+        (CacheOutcome.EVICT, key_digest(key("a")))
+    ]
+    assert result.next_plan is not None
+    assert step(world, result.next_plan).results[0].cache_lookups == ()
+
+
 def test_evictions_change_no_bits(make_world: type[World], make_request: MakeRequest) -> None:
     def digests(world: World) -> list[str]:
         plan: WorkPlan | None = world.prepare(make_request("r", steps=4))
