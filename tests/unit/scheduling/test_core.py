@@ -428,13 +428,14 @@ def test_a_draining_worker_ends_what_it_has_and_takes_nothing_new():
     assert isinstance(world.terminal("r2"), CompleteRequest)
 
 
-def test_a_request_that_a_draining_worker_refuses_goes_elsewhere():
+@pytest.mark.parametrize("reason", ["DRAINING", "WEIGHTS_ASLEEP"])
+def test_a_request_that_a_draining_or_sleeping_worker_refuses_goes_elsewhere(reason: str):
     world = World()
     world.attach("w1")
     world.submit("r1")
     world.attach("w2")
     loop = world.workers["w1"].preparing.pop().loop
-    world.tell(LoopFailed(worker_id="w1", loop=loop, error=ErrorDetail(reason="DRAINING")))
+    world.tell(LoopFailed(worker_id="w1", loop=loop, error=ErrorDetail(reason=reason)))
     world.run()
     assert isinstance(world.terminal("r1"), CompleteRequest)
     assert {d.worker_id for d in world.made(DispatchBatch)} == {"w2"}
