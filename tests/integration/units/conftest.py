@@ -26,7 +26,7 @@ def make_engine(checkpoints: Path) -> Iterator[Callable[..., Engine]]:
     engines: list[Engine] = []
 
     def make(models: Sequence[str] = ("pocket",), **options: Any) -> Engine:
-        given = {"checkpoints": checkpoints, "tier": MemoryTier(1 << 20)} | options
+        given: dict[str, Any] = {"checkpoints": checkpoints, "tier": MemoryTier(1 << 20)} | options
         engine = Engine(models, threads=1, families=(POCKET,), **given)
         engines.append(engine)
         return engine

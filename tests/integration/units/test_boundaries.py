@@ -39,7 +39,8 @@ def _cancelled_in(engine: Engine, kind: UnitKind, asked: dict[str, Any]) -> Any:
     loop_id = "tell" if kind is UnitKind.AR_TOKEN else "voice"
     instance = next(i for i in engine._residents.all() if i.card.model_id == "pocket")
     kernel: Any = instance.kernels[loop_id]
-    run_step, handles = kernel.run_step, []
+    run_step = kernel.run_step
+    handles: list[Any] = []
 
     def watched(batch: Any, of: Any, context: Any) -> Any:
         if handles and any(unit.kind is kind and state.version == 2 for state, unit in batch):

@@ -156,6 +156,7 @@ def test_features_are_saved_to_the_tier_once_and_loaded_after_that(
     assert again.named(second.request_id) == log.named(first.request_id)
 
 
+@pytest.mark.slow
 @pytest.mark.row("WUK-11")
 def test_workers_share_features_through_redis_and_compute_them_when_it_is_wiped(
     make_engine: MakeEngine, run_all: Run, redis_server: ServerProcess
@@ -194,21 +195,18 @@ def test_a_shape_is_captured_in_a_budgeted_unit_before_its_first_replay(
     engine: Engine, run_all: Run
 ) -> None:
     asked = [painting("paint_captured", steps=3, seed=i, size=(32, 32)) for i in range(3)]
-    asked.append(painting("paint_captured", steps=3, size=(48, 32)))
     [results, log] = run_all(engine, *asked)
     captures = [ran for ran in log.batches if ran.kind is UnitKind.GRAPH_CAPTURE]
-    # Each holds the worker's one place for a capture while it runs; nothing else does.
+    # Each holds the worker's one place for a capture while it runs; a replay holds none.
     assert {ran.reserved["capture_shapes"] for ran in captures} == {1}
-    assert {
-        ran.reserved["capture_shapes"] for ran in log.batches if ran.kind is UnitKind.DIFFUSION_STEP
-    } <= {0, 1}
+    replays = [ran for ran in log.batches if ran.kind is UnitKind.DIFFUSION_STEP]
+    assert {ran.reserved["capture_shapes"] for ran in replays} == {0}
+    assert captures[0].ended_s <= min(ran.began_s for ran in replays)
     for result in results:
         # A loop that begins once its shape was captured plans no capture.
         kinds = [kind for kind in log.kinds(result.request_id) if kind in _CAPTURED]
         assert kinds[-3:] == [UnitKind.DIFFUSION_STEP] * 3
         assert kinds[:-3] in ([], [UnitKind.GRAPH_CAPTURE])
-    by_shape = [log.kinds(result.request_id) for result in (results[0], results[3])]
-    assert all(UnitKind.GRAPH_CAPTURE in kinds for kinds in by_shape)
     made = [
         lookup.outcome
         for ran in captures
@@ -216,8 +214,8 @@ def test_a_shape_is_captured_in_a_budgeted_unit_before_its_first_replay(
         for lookup in result.cache_lookups
         if lookup.cache_class is CacheClass.COMPILED_GRAPH
     ]
-    # Two shapes, each captured once; who planned it meanwhile finds it there.
-    assert made.count(CacheOutcome.MISS) == 2
+    # It is captured once; who planned that meanwhile finds it there.
+    assert made.count(CacheOutcome.MISS) == 1
     assert engine._core.reserved["capture_shapes"] == 0
 
     [[later], again] = run_all(engine, asked[0])
