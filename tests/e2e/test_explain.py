@@ -117,7 +117,6 @@ async def test_a_request_is_explained_while_it_runs(stack: Stack) -> None:
                 await asyncio.sleep(0.02)
         assert told.ended_at is None
         assert told.headline.startswith(("runs", "waits"))
-        assert told.unit_count > told.totals.units
         await client.cancel(request_id)
         await client.wait(request_id)
         ended = await client.explain(request_id)
