@@ -10,7 +10,7 @@ from typing import Final
 
 from fastvideo.requests.types import RequestSpec
 from fastvideo.scheduling.events import WorkerAttached
-from fastvideo.scheduling.work import LoopRef, WorkUnit
+from fastvideo.scheduling.work import LoopRef, LoopSnapshot, WorkUnit
 
 ROUNDING: Final = 1e-4
 """Seconds are sums of floats; everything else is whole."""
@@ -91,12 +91,20 @@ class NodeBook:
     """One loop of the current attempt."""
 
     ref: LoopRef
-    prepared: bool = False
+    # Steps that a snapshot brought; None while it is not prepared.
+    base: int | None = None
     offers: dict[str, Offer] = field(default_factory=dict)
     # Unit to the batch that it is in.
     in_flight: dict[str, str] = field(default_factory=dict)
+    # Steps of this attempt whose results count.
     accepted: set[int] = field(default_factory=set)
     ended: bool = False
+    restored: bool = False
+
+    @property
+    def version(self) -> int:
+        """The state's version as far as it is known; -1 before it is prepared."""
+        return -1 if self.base is None else self.base + len(self.accepted)
 
 
 @dataclass(slots=True)
@@ -112,6 +120,11 @@ class RequestBook:
     lost: bool = False
     losses: int = 0
     cancel_asked: bool = False
+    # What was saved last of each node, and nodes of earlier attempts that need not run again.
+    snapshots: dict[str, LoopSnapshot] = field(default_factory=dict)
+    done: set[str] = field(default_factory=set)
+    # It gives its place away at the next boundary.
+    set_aside: bool = False
     # Reasons with which it may fail.
     faults: set[str] = field(default_factory=set)
     units: int = 0

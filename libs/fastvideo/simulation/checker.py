@@ -15,6 +15,7 @@ from fastvideo.scheduling.events import (
     Decision,
     DispatchBatch,
     FailRequest,
+    PreemptRequest,
     ReleaseRequest,
     ReportProgress,
     RestartRequest,
@@ -38,8 +39,7 @@ class Checker(Witness):
     """Books over one history."""
 
     def __init__(self, models: SimulatedModels, policy: SchedulingPolicy) -> None:
-        super().__init__(policy)
-        self._models = models
+        super().__init__(models, policy)
         self._now = datetime.min
         # Waits may be longer by what the leader's clock went back.
         self.clock_back_us = 0
@@ -110,12 +110,18 @@ class Checker(Witness):
                 if book.attempt + 1 != decision.attempt:
                     raise InvariantBroken(f"attempts do not rise: {decision}")
                 book.attempt, book.lost, book.started = decision.attempt, False, False
+                self._keep_done(book)
                 book.nodes = {}
             case ReportProgress():
                 book = self._live(decision.request_id, decision)
                 if decision.fraction < book.progress:
                     raise InvariantBroken(f"progress fell: {decision}")
                 book.progress = decision.fraction
+            case PreemptRequest():
+                book = self._live(decision.request_id, decision)
+                if (book.worker_id, book.attempt) != (decision.worker_id, decision.attempt):
+                    raise InvariantBroken(f"set aside where it is not: {decision}")
+                book.set_aside = True
             case CompleteRequest() | CancelRequest() | FailRequest():
                 self._end(decision)
             case _:
@@ -143,11 +149,16 @@ class Checker(Witness):
         node_id = decision.loop.node_id
         if node_id in book.nodes:
             raise InvariantBroken(f"a loop was assigned twice: {decision}")
-        run = self._models.run(book.spec, node_id)
-        missing = [s for s in run.sources if s not in book.nodes or not book.nodes[s].ended]
-        if missing:
-            raise InvariantBroken(f"assigned before {missing} ended: {decision}")
-        book.nodes[node_id] = NodeBook(decision.loop)
+        if node_id in book.done:
+            raise InvariantBroken(f"assigned what need not run again: {decision}")
+        if decision.restore is None:
+            run = self._models.run(book.spec, node_id)
+            missing = [s for s in run.sources if s not in book.nodes or not book.nodes[s].ended]
+            if missing:
+                raise InvariantBroken(f"assigned before {missing} ended: {decision}")
+        elif book.snapshots.get(node_id) != decision.restore:
+            raise InvariantBroken(f"goes on from what was not saved last: {decision}")
+        book.nodes[node_id] = NodeBook(decision.loop, restored=decision.restore is not None)
 
     def _dispatch(self, decision: DispatchBatch) -> None:
         worker = self.workers.get(decision.worker_id)
@@ -171,6 +182,8 @@ class Checker(Witness):
                 raise InvariantBroken(f"{unit_id} is not offered: {decision}")
             if book.cancel_asked and offer.unit.cancel_boundary:
                 raise InvariantBroken(f"{unit_id} was granted after the cancel: {decision}")
+            if book.set_aside:
+                raise InvariantBroken(f"{unit_id} was granted, yet it is set aside: {decision}")
             self._check_wait(offer, worker)
             node.in_flight[unit_id] = decision.batch_id
             units.append(offer.unit)
@@ -239,7 +252,9 @@ class Checker(Witness):
             raise InvariantBroken(f"released while units run: {decision}")
         del worker.residents[decision.request_id]
         worker.give_back({"resident_requests": 1})
+        self._keep_done(book)
         book.worker_id = ""
+        book.set_aside = False
 
     def _check_forgotten(self, decision: ReleaseRequest) -> None:
         """What a worker is told to free unasked is nobody's."""
@@ -267,14 +282,10 @@ class Checker(Witness):
         self.live -= 1
 
     def _check_complete(self, book: RequestBook, decision: CompleteRequest) -> None:
-        nodes = self._models.nodes(book.spec)
-        unfinished = [
-            node.node_id
-            for node in nodes
-            if node.node_id not in book.nodes or not book.nodes[node.node_id].ended
-        ]
-        if unfinished:
-            raise InvariantBroken(f"completed without {unfinished}: {decision}")
+        for node_id in self._models.ends(book.spec):
+            node = book.nodes.get(node_id)
+            if node_id not in book.done and (node is None or not node.ended):
+                raise InvariantBroken(f"completed without {node_id}: {decision}")
         digest = expected_digest(self._models, book.spec)
         if decision.latents_digest != digest:
             raise InvariantBroken(

@@ -50,7 +50,7 @@ class SimulatedLoop:
         """It has nothing left to run."""
         self.result = LoopResult(
             loop=self.ref,
-            value_names=("out",),
+            value_names=("out",) if self.run.kind != "artifact_write" else (),
             artifact_ids=artifact_ids(self.spec, self.ref.node_id, self.run),
             digests={"latents": f"{self.digest:08x}"},
         )

@@ -60,6 +60,8 @@ class Run:
     kind: UnitKind
     units: int
     shape: str
+    # The shape under which its cost is known, which has the branches in it.
+    cost_shape: str
     branches: int
     base_s: float
     # Seconds that one unit adds to its forward.
@@ -142,6 +144,12 @@ class SimulatedModels:
         """The nodes of a request's program."""
         return self._programs[spec.model_id][spec.program_id].nodes
 
+    def ends(self, spec: RequestSpec) -> tuple[str, ...]:
+        """The nodes of a request's program that nothing stands on."""
+        program = self._programs[spec.model_id][spec.program_id]
+        inner = {edge.source_node for edge in program.edges}
+        return tuple(node.node_id for node in program.nodes if node.node_id not in inner)
+
     def run(self, spec: RequestSpec, node_id: str) -> Run:
         """What a node of a request is."""
         sampling = spec.sampling
@@ -172,7 +180,8 @@ class SimulatedModels:
             loop_id=node.loop_id,
             kind=loop.kind,
             units=_count(loop, spec),
-            shape=f"{shape}/{branches}" if loop.guided else shape,
+            shape=shape,
+            cost_shape=f"{shape}/{branches}" if loop.guided else shape,
             branches=branches,
             base_s=loop.base_s or 0.0,
             unit_s=(loop.token_s or 0.0) * (loop.tokens or tokens) * branches,
@@ -258,7 +267,7 @@ def make_unit(spec: RequestSpec, run: Run, ref: LoopRef, instance: str, index: i
         batch_key=f"{facts.loop_id}|{facts.shape}|branches={facts.branches}",
         max_batch=run.max_batch,
         cost_phase=run.loop_id,
-        cost_shape=run.shape,
+        cost_shape=run.cost_shape,
         resources=run.resources,
         cache_plan=_NO_CACHE,
         placement_hint=_STICKY,

@@ -18,6 +18,8 @@ from fastvideo.simulation.trace import FaultsTrace, NetworkTrace
 from fastvideo.simulation.witness import InvariantBroken
 
 _FIRST_EPOCH: Final = 1
+# Of so many terms one is replayed from its beginning, since that takes time.
+_REPLAYED_EVERY: Final = 3
 # Entries between two snapshots of the core.
 _SAVED_EVERY: Final = 1_500
 
@@ -91,7 +93,9 @@ class Shard:
         """
         if self.leader is None:
             return
-        if self._replayed().digest() != self.leader.core.digest():
+        if self.epoch % _REPLAYED_EVERY == 0 and (
+            self._replayed().digest() != self.leader.core.digest()
+        ):
             raise InvariantBroken("a replay of the history gives another state than the leader's")
         self.leader.end()
         self.leader = None
@@ -114,7 +118,7 @@ class Shard:
             random=self._random,
             note=self._take_note,
         )
-        if self._journal:
+        if self.epoch > _FIRST_EPOCH:
             self.leader.take(LeaderElected(scheduler_id=f"s{self.epoch}", epoch=self.epoch))
             self.leader.await_known()
         self._catch_up(self.leader)

@@ -24,6 +24,7 @@ from fastvideo.scheduling.inputs import CancelRequested, RequestSubmitted, Sched
 from fastvideo.scheduling.policy import SchedulingPolicy
 from fastvideo.scheduling.work import LoopRef, StepResult, WorkPlan, WorkUnit
 from fastvideo.simulation.books import NodeBook, Offer, RequestBook, WorkerBook
+from fastvideo.simulation.models import SimulatedModels
 from fastvideo.simulation.resources import budget_of
 
 # Why a worker refuses a unit whose loop it does not have; its request begins again.
@@ -39,7 +40,8 @@ class InvariantBroken(ContractViolation):
 class Witness:
     """Books over the inputs of one history."""
 
-    def __init__(self, policy: SchedulingPolicy) -> None:
+    def __init__(self, models: SimulatedModels, policy: SchedulingPolicy) -> None:
+        self._models = models
         self._policy = policy
         self.requests: dict[str, RequestBook] = {}
         self.workers: dict[str, WorkerBook] = {}
@@ -125,6 +127,8 @@ class Witness:
             book.lost = True
             book.losses += 1
             book.worker_id = ""
+            book.set_aside = False
+            self._keep_done(book)
             book.nodes = {}
 
     def _detach(self, worker: WorkerBook) -> None:
@@ -163,11 +167,11 @@ class Witness:
     ) -> None:
         for node_id, node in list(book.nodes.items()):
             resident = held.get(node.ref)
-            if not node.prepared and resident is None:
+            if node.base is None and (resident is None or not resident.preparing):
                 del book.nodes[node_id]
-            elif node.prepared and not node.ended and not (worker.strays or node.in_flight):
+            elif node.base is not None and not node.ended and not (worker.strays or node.in_flight):
                 there = resident.state_version if resident is not None else -1
-                book.lost |= there != len(node.accepted)
+                book.lost |= there != node.version
         ended = any(node.ended for node in book.nodes.values())
         if ended and f"{book.spec.request_id}/{book.attempt}" not in scopes:
             book.lost = True
@@ -177,10 +181,9 @@ class Witness:
     def _prepare(self, event: LoopPrepared) -> None:
         book = self._resident(event.plan.loop.request_id, event.worker_id)
         node = book.node(event.plan.loop) if book is not None else None
-        if book is None or node is None or node.prepared:
+        if book is None or node is None or node.base is not None:
             return
-        node.prepared = True
-        node.accepted.update(range(event.plan.state_version))
+        node.base = event.plan.state_version
         if event.plan.units:
             self._offer(node, event.plan, self.workers[event.worker_id])
         else:
@@ -188,16 +191,49 @@ class Witness:
 
     def _fail_loop(self, event: LoopFailed) -> None:
         book = self._resident(event.loop.request_id, event.worker_id)
-        if book is None or book.node(event.loop) is None:
+        node = book.node(event.loop) if book is not None else None
+        if book is None or node is None:
             return
         if event.error.reason == "DRAINING":
             self.workers[event.worker_id].draining = True
             book.lost = True
+        elif node.restored:
+            # It begins again without the snapshot.
+            book.lost = True
+            book.snapshots.pop(event.loop.node_id, None)
         else:
             book.faults.add(event.error.reason)
 
     def _snapshot(self, event: RequestSnapshotted) -> None:
-        """Overridden where snapshots are followed."""
+        book = self.requests.get(event.request_id)
+        if book is None:
+            return
+        here = book.attempt == event.attempt and book.worker_id == event.worker_id
+        for snapshot in event.snapshots if event.error is None else ():
+            if here or snapshot.loop.node_id not in book.snapshots:
+                book.snapshots[snapshot.loop.node_id] = snapshot
+        if not here:
+            return
+        book.set_aside = False
+        if event.released:
+            if book.in_flight:
+                raise InvariantBroken(f"{event.request_id} was set aside while units of it run")
+            worker = self.workers[event.worker_id]
+            del worker.residents[event.request_id]
+            worker.give_back({"resident_requests": 1})
+            self._keep_done(book)
+            book.worker_id = ""
+            book.nodes = {}
+            book.lost = True
+
+    def _keep_done(self, book: RequestBook) -> None:
+        """Nodes that left nothing on their worker need not run again."""
+        for node_id, node in book.nodes.items():
+            if node.ended and not self._leaves_values(book, node_id):
+                book.done.add(node_id)
+
+    def _leaves_values(self, book: RequestBook, node_id: str) -> bool:
+        return self._models.run(book.spec, node_id).kind != "artifact_write"
 
     def _execute(self, event: BatchExecuted) -> None:
         worker = self.workers.get(event.worker_id)
@@ -256,6 +292,9 @@ class Witness:
             raise InvariantBroken(
                 f"two results count for {result.unit_id}: step {index} of {node.ref}"
             )
+        in_order = not self._models.run(book.spec, result.loop.node_id).at_once
+        if in_order and index != node.version:
+            raise InvariantBroken(f"step {index} counts for {node.ref}, which is at {node.version}")
         node.accepted.add(index)
         if result.loop_result is not None:
             node.ended = True

@@ -68,8 +68,8 @@ class Process:
     io: Lane
     # (request id, attempt) to its loops by node.
     scopes: dict[tuple[str, int], dict[str, SimulatedLoop]] = field(default_factory=dict)
-    # Attempts that were released; what comes for them later is refused.
-    released: set[tuple[str, int]] = field(default_factory=set)
+    # Loops that are being made; one that was released meanwhile is not here any more.
+    preparing: dict[LoopRef, AssignLoop] = field(default_factory=dict)
     # Batches that were given and not reported.
     batches: dict[str, BatchRun] = field(default_factory=dict)
     yields: set[str] = field(default_factory=set)
@@ -78,8 +78,8 @@ class Process:
     reports: dict[int, Any] = field(default_factory=dict)
     reported: int = 0
     draining: bool = False
-    # Rises when a leader begins from nothing; what was given before is not begun.
-    term: int = 0
+    # How many streams it has had.
+    streams: int = 0
     # Since when it has no leader; None while it has one.
     alone_since_us: int | None = None
 
@@ -165,12 +165,12 @@ class SimulatedWorker:
         process = self.process
         assert process is not None
         process.alone_since_us = None
-        process.term += 1
+        process.streams += 1
         for loops in process.scopes.values():
             for loop in loops.values():
                 loop.released = True
         process.scopes.clear()
-        process.released.clear()
+        process.preparing.clear()
         process.batches.clear()
         process.saving.clear()
         process.reports.clear()
@@ -192,8 +192,9 @@ class SimulatedWorker:
         process = self.process
         assert process is not None
         process.alone_since_us = None
+        process.streams += 1
         self.acknowledge(after)
-        loops = tuple(
+        made = (
             ResidentLoop(
                 loop=loop.ref,
                 loop_id=loop.run.loop_id,
@@ -203,10 +204,19 @@ class SimulatedWorker:
             for scope in process.scopes.values()
             for loop in scope.values()
         )
+        preparing = (
+            ResidentLoop(
+                loop=ref,
+                loop_id=command.loop_id,
+                model_instance_id=command.model_instance_id,
+                preparing=True,
+            )
+            for ref, command in process.preparing.items()
+        )
         reattached = WorkerReattached(
             worker_id=self.worker_id,
             incarnation=process.incarnation,
-            loops=loops,
+            loops=(*made, *preparing),
             batch_ids=tuple(process.batches),
             scopes=tuple(f"{request}/{attempt}" for request, attempt in process.scopes),
             report=process.reported,
@@ -231,7 +241,9 @@ class SimulatedWorker:
     def is_idle(self) -> bool:
         """Whether it holds nothing and nothing runs."""
         process = self.process
-        return process is None or not (process.scopes or process.batches or process.saving)
+        if process is None:
+            return True
+        return not (process.scopes or process.preparing or process.batches or process.saving)
 
     def held(self) -> tuple[str, ...]:
         """The attempts that it holds, and batches that run."""
@@ -239,17 +251,23 @@ class SimulatedWorker:
         if process is None:
             return ()
         scopes = (f"{request_id}/{attempt}" for request_id, attempt in process.scopes)
-        return (*scopes, *process.batches)
+        making = (f"{ref.request_id}/{ref.attempt}/{ref.node_id}" for ref in process.preparing)
+        return (*scopes, *making, *process.batches)
 
     # -- commands ------------------------------------------------------------------------
 
     def receive(self, command: Command) -> None:
         """Take a command from the leader whose stream is open."""
         process = self.process
-        if process is None:
+        if process is not None:
+            self._take(process, process.streams, command)
+
+    def _take(self, process: Process, stream: int, command: Command) -> None:
+        if process is not self.process or process.streams != stream:
+            # It came while the process stood still, on a stream that another has replaced.
             return
         if self._agenda.now_us < self.paused_until_us:
-            self._later(lambda: self.receive(command))
+            self._later(lambda: self._take(process, stream, command))
             return
         match command:
             case AssignLoop():
@@ -278,13 +296,11 @@ class SimulatedWorker:
         if process.draining and (ref.request_id, ref.attempt) not in process.scopes:
             self._fail_loop(ref, DRAINING, "it will end")
             return
-        term = process.term
-        process.compute.put(lambda ended: self._prepare(process, command, term, ended))
+        process.preparing[ref] = command
+        process.compute.put(lambda ended: self._prepare(process, command, ended))
 
-    def _prepare(
-        self, process: Process, command: AssignLoop, term: int, ended: Callable[[], None]
-    ) -> None:
-        if term != process.term:
+    def _prepare(self, process: Process, command: AssignLoop, ended: Callable[[], None]) -> None:
+        if process.preparing.get(command.loop) is not command:
             ended()
             return
         spec = self._specs[command.loop.request_id]
@@ -294,7 +310,8 @@ class SimulatedWorker:
 
         def prepared() -> None:
             ended()
-            if term == process.term:
+            if process.preparing.get(command.loop) is command:
+                del process.preparing[command.loop]
                 self._prepared(process, command, seconds)
 
         self._work(process, seconds, prepared)
@@ -302,14 +319,10 @@ class SimulatedWorker:
     def _prepared(self, process: Process, command: AssignLoop, seconds: float) -> None:
         ref = command.loop
         spec = self._specs[ref.request_id]
-        scope = (ref.request_id, ref.attempt)
-        if scope in process.released:
-            self._fail_loop(ref, "LOOP_RELEASED", "the request was released")
-            return
         if self._happens(self._faults.failing_loop):
             self._fail_loop(ref, "SIMULATED", "the loop fails as the trace wants it")
             return
-        loops = process.scopes.setdefault(scope, {})
+        loops = process.scopes.setdefault((ref.request_id, ref.attempt), {})
         run = self._models.run(spec, ref.node_id)
         if command.restore is not None:
             loop = restored(self._store, command.restore, spec, ref, run, command.model_instance_id)
@@ -368,17 +381,26 @@ class SimulatedWorker:
 
     def _save(self, process: Process, saving: Saving) -> None:
         process.saving.append(saving)
+        if saving.release:
+            # Windows of the attempt end at their next boundary.
+            process.yields.update(run.batch_id for run in self._batches_of(process, saving))
         self._try_saving(process, saving)
 
+    def _batches_of(self, process: Process, saving: Saving) -> list[BatchRun]:
+        """The batches, queued or running, that units of an attempt are in."""
+        return [
+            run
+            for run in process.batches.values()
+            if any((ref.request_id, ref.attempt) == saving.scope for ref in run.command.loops)
+        ]
+
     def _try_saving(self, process: Process, saving: Saving) -> None:
-        """Save an attempt, unless one of its loops runs."""
-        loops = process.scopes.get(saving.scope, {})
-        if any(loop.batch_id for loop in loops.values()) or saving.begun:
+        """Save an attempt; one that shall be freed once all that was ordered of it has run."""
+        if saving.begun or (saving.release and self._batches_of(process, saving)):
             return
         saving.begun = True
-        saved = self._store.save(loops.values())
+        saved = self._store.save(process.scopes.get(saving.scope, {}).values())
         if saving.release and saved:
-            # Nothing of it runs any more, whatever was given meanwhile.
             _free(process, saving.scope)
         seconds = self._store.seconds(sum(snapshot.size_bytes for snapshot in saved))
         done = saving.report(self.worker_id, saved, seconds)
@@ -391,8 +413,6 @@ class SimulatedWorker:
 
     def _release(self, process: Process, command: ReleaseRequest) -> None:
         scope = (command.request_id, command.attempt)
-        if not command.forget and not command.node_ids:
-            process.released.add(scope)
         _free(process, scope, command.node_ids)
         process.saving = [saving for saving in process.saving if saving.scope != scope]
 
@@ -431,7 +451,10 @@ class SimulatedWorker:
 
 
 def _free(process: Process, scope: tuple[str, int], node_ids: Sequence[str] = ()) -> None:
-    """Free an attempt's loops, or those of some nodes."""
+    """Free an attempt's loops, or those of some nodes, also such as are being made."""
+    for ref in list(process.preparing):
+        if (ref.request_id, ref.attempt) == scope and (not node_ids or ref.node_id in node_ids):
+            del process.preparing[ref]
     loops = process.scopes.get(scope, {})
     for node_id in tuple(node_ids or loops):
         loop = loops.pop(node_id, None)

@@ -194,8 +194,6 @@ class World:
 
     def _rewind(self, entries: Sequence[Entry]) -> None:
         """Go back to what is in the log."""
-        if not entries:
-            return
         clock_back_us = self.checker.clock_back_us
         self.checker = Checker(self.scenario.models, self.scenario.trace.policy)
         for entry in entries:
