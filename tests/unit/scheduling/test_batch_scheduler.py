@@ -1,12 +1,15 @@
 """BatchScheduler alone: who shares a forward, who goes first, who waits how long."""
 
+from collections import Counter
+from dataclasses import replace
 from datetime import timedelta
 from math import inf
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fastvideo.model.canonical import canonical_digest
 from fastvideo.scheduling.admission import COMPUTE, MEMORY, Ledger
 from fastvideo.scheduling.batch_scheduler import BatchScheduler
 from fastvideo.scheduling.policy import SchedulingPolicy
@@ -171,3 +174,70 @@ def test_removing_twice_and_promoting_what_is_gone_do_nothing():
     assert not ready.units
     assert not ready.groups
     assert not ready.fresh
+
+
+# -- every field of a key ----------------------------------------------------------------
+
+FIELDS = {
+    "instance": ("i1", "i2"),
+    "loop_id": ("denoise", "refine"),
+    "kind": (UnitKind.DIFFUSION_STEP, UnitKind.VAE_TILE),
+    "shape": ("48x48", "64x64"),
+    "precision": ("float32", "bfloat16"),
+    "branches": (("text",), ("text", "none")),
+    "adapters": ((), (("style", "v1"),)),
+    "capture_key": ("", "graph-48x48"),
+    "parallel_plan": ("", "tp2"),
+    "text_length": (32, 64),
+    "sampler": ("euler", "unipc"),
+}
+"""What loops put into a unit's key, or the unit says beside it."""
+
+works = st.fixed_dictionaries({name: st.sampled_from(values) for name, values in FIELDS.items()})
+
+
+def work_unit(name, work):
+    """A unit as a loop of that work declares it: the key is a digest over what must agree."""
+    key = {field: value for field, value in work.items() if field not in ("instance", "kind")}
+    made = unit(
+        LoopRef(request_id=name, node_id="n", attempt=1),
+        kind=work["kind"],
+        batch_key=canonical_digest(key),
+        instance=work["instance"],
+        max_batch=16,
+    )
+    return replace(made, loop_id=work["loop_id"])
+
+
+@pytest.mark.row("TST-05")
+@settings(max_examples=60, deadline=None)
+@given(st.lists(works, min_size=1, max_size=16), st.data())
+def test_units_share_a_batch_exactly_when_every_field_of_their_keys_agrees(some, data):
+    # Few kinds of work, many units of each, so that there is much to share.
+    chosen = data.draw(st.lists(st.sampled_from(some), min_size=2, max_size=24))
+    ready, work_of = ReadyUnits(), {}
+    for n, work in enumerate(chosen):
+        work_of[f"r{n}"] = work
+        ready.add(work_unit(f"r{n}", work), rank(), running=True, now=START)
+    batches = []
+    while ready.units:
+        names, _ = form(ready)
+        batches.append(names)
+        for name in names:
+            ready.remove(f"{name}/n/1/0")
+    for names in batches:
+        first, *others = (work_of[name] for name in names)
+        assert all(work == first for work in others), "a batch mixes what must not mix"
+    # And nothing that could share was kept apart.
+    by_work = Counter(str(sorted(work.items(), key=str)) for work in work_of.values())
+    assert len(batches) == sum(-(-count // 16) for count in by_work.values())
+
+
+@pytest.mark.parametrize("field", FIELDS)
+def test_units_that_differ_in_one_field_alone_never_share(field):
+    work = {name: values[0] for name, values in FIELDS.items()}
+    other = work | {field: FIELDS[field][1]}
+    ready = ReadyUnits()
+    ready.add(work_unit("a", work), rank(), running=True, now=START)
+    ready.add(work_unit("b", other), rank(), running=True, now=START)
+    assert form(ready)[0] == ["a"]
