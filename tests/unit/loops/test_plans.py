@@ -7,7 +7,7 @@ from fastvideo.errors import ContractViolation
 from fastvideo.loops.contract import PlanContext, StateBase
 from fastvideo.loops.plans import check_plan
 from fastvideo.loops.units import UnitShape, next_unit_plan
-from fastvideo.model.specs import CostPrior, LoopSpec, StepPolicy
+from fastvideo.model.specs import CostPrior, LoopSpec, StepPolicy, UnitPhase
 from fastvideo.requests.types import OutputSpec, RequestKind, RequestSpec, SamplingParams
 from fastvideo.scheduling.work import (
     CachePlan,
@@ -17,6 +17,7 @@ from fastvideo.scheduling.work import (
     StepRange,
     UnitKind,
     WorkPlan,
+    WorkUnit,
 )
 
 SPEC = LoopSpec(
@@ -114,3 +115,60 @@ def test_caches_and_capture_shapes_are_declared_where_the_loop_has_them() -> Non
 def test_a_plan_for_another_state_is_refused(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ContractViolation, match=message):
         check_plan(replace(plan(), **changes), STATE, SPEC)
+
+
+TELLING = replace(
+    SPEC,
+    loop_id="tell",
+    unit_kind=UnitKind.AR_TOKEN,
+    phases=(
+        UnitPhase(unit_kind=UnitKind.AR_PREFILL, cost=CostPrior(phase="prefill", base_seconds=2.0)),
+        UnitPhase(unit_kind=UnitKind.CACHE_LOAD, cost=CostPrior(phase="load", base_seconds=0.1)),
+        UnitPhase(unit_kind=UnitKind.GRAPH_CAPTURE, cost=CostPrior(phase="capture")),
+    ),
+)
+
+
+def planned(**shape: Any) -> WorkUnit:
+    """The next unit of a loop of several kinds, at step 3 of 5."""
+    made = next_unit_plan(
+        TELLING, STATE, PlanContext(model_instance_id="mi"), 3, 5, replace(SHAPE, **shape)
+    )
+    assert made is not None
+    check_plan(made, STATE, TELLING)
+    return made.units[0]
+
+
+@pytest.mark.row("LOOP-04")
+def test_a_loop_plans_units_of_the_kinds_that_its_card_prices() -> None:
+    assert planned().cost_phase == "denoise"
+    prefill = planned(kind=UnitKind.AR_PREFILL, cache_blocks=3)
+    assert (prefill.kind, prefill.cost_phase) == (UnitKind.AR_PREFILL, "prefill")
+    assert prefill.resources.cache_blocks == 3
+    with pytest.raises(ContractViolation, match="no units of kind vae_tile"):
+        planned(kind=UnitKind.VAE_TILE)
+
+
+def test_a_window_covers_several_steps_and_never_more_than_are_left() -> None:
+    assert planned(steps=2).step_range == StepRange(start=3, stop=5, total=5)
+    assert planned(steps=9).step_range == StepRange(start=3, stop=5, total=5)
+    assert (planned(steps=1).unconditional_next, planned(steps=2).unconditional_next) == (1, 0)
+
+
+@pytest.mark.row("LOOP-04")
+def test_what_waits_for_a_store_takes_no_compute_window_and_all_else_does() -> None:
+    load = planned(kind=UnitKind.CACHE_LOAD, compute=False, activation_bytes=0, staging_bytes=8)
+    assert not load.resources.compute
+    with pytest.raises(ContractViolation, match="takes a compute window off the step path"):
+        planned(kind=UnitKind.CACHE_LOAD)
+    with pytest.raises(ContractViolation, match="takes no compute window"):
+        planned(compute=False)
+
+
+@pytest.mark.row("LOOP-04")
+def test_a_loop_that_captures_in_units_of_their_own_declares_the_shape_there_alone() -> None:
+    assert planned().resources.capture_shape == ""
+    capture = planned(kind=UnitKind.GRAPH_CAPTURE, capture_shape="8x3")
+    assert capture.resources.capture_shape == "8x3"
+    with pytest.raises(ContractViolation, match="declares no capture shape"):
+        planned(kind=UnitKind.GRAPH_CAPTURE)

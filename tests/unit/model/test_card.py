@@ -156,6 +156,28 @@ def test_a_loop_without_a_price_is_refused(cost: dict[str, Any] | None, key: str
 
 
 @pytest.mark.row("MOD-03")
+@pytest.mark.parametrize(
+    ("phase", "key"),
+    [
+        ({"unit_kind": "vae_tile", "cost": {"phase": "tile"}}, "cost"),
+        ({"unit_kind": "vae_tile", "cost": {"base_seconds": 1.0}}, "cost.phase"),
+        (
+            {"unit_kind": "vae_tile", "cost": {"phase": "denoise", "base_seconds": 1.0}},
+            "cost.phase",
+        ),
+        ({"unit_kind": "diffusion_step", "cost": {"phase": "x", "base_seconds": 1.0}}, "unit_kind"),
+    ],
+)
+def test_each_kind_of_a_loop_s_units_has_a_price_of_its_own(
+    phase: dict[str, Any], key: str
+) -> None:
+    def change(card: dict[str, Any]) -> None:
+        card["loops"]["denoise"]["phases"] = [phase]
+
+    assert set(refused(change)) == {f"loops.denoise.phases.0.{key}"}
+
+
+@pytest.mark.row("MOD-03")
 def test_a_loop_that_is_silent_about_caches_is_refused() -> None:
     def change(card: dict[str, Any]) -> None:
         del card["loops"]["decode"]["cache_contracts"]
