@@ -8,6 +8,7 @@ from typing import Final
 
 from fastvideo.errors import CheckpointError, InvalidField, NotFound
 from fastvideo.model.card import card_digest, load_cards
+from fastvideo.model.documents import InvalidDocument
 from fastvideo.model.manifest import MANIFEST_NAME
 from fastvideo.model.specs import ModelSpec
 from fastvideo.program.load import check_programs, check_served, load_programs, programs_for
@@ -84,6 +85,8 @@ class Catalog:
             cards, source = load_cards(family / "cards"), f"{family.name}/programs.yaml"
             check_served(programs, cards.values(), source)
             for model_id, card in cards.items():
+                if model_id in entries:
+                    raise InvalidDocument(source, {"model_id": f"{model_id!r} is there twice"})
                 own = programs_for(programs, card)
                 check_programs(own, card, f"{source} for {model_id}")
                 entries[model_id] = _entry(card, own, family, checkpoints)

@@ -26,6 +26,17 @@ def test_the_catalog_knows_every_card_with_digest_and_programs() -> None:
     assert "text_to_video" in entry.programs
 
 
+def test_families_of_other_packages_stand_beside_those_that_ship() -> None:
+    catalog = Catalog.load(packages=["tests.families.pocket"])
+    assert catalog.model_ids == ("moving-digits", "pocket", BASE)
+    assert catalog.get("pocket").program_for(RequestKind.GENERATION).program_id == "tell"
+    with pytest.raises(NotFound, match="no package") as caught:
+        Catalog.load(packages=["tests.families.nowhere"])
+    assert caught.value.reason == "FAMILY_NOT_FOUND"
+    with pytest.raises(InvalidDocument, match="there twice"):
+        Catalog.load(packages=["tests.families.pocket"] * 2)
+
+
 def test_an_unknown_model_is_refused_with_the_known_ones() -> None:
     for call in (
         lambda: Catalog.load().get("movie"),
