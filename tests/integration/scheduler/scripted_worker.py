@@ -77,6 +77,8 @@ class ScriptedWorker(worker_pb2_grpc.WorkerServiceServicer):
         self.prepared: list[tuple[float, PrepareLoop]] = []
         self.batches: list[tuple[float, ExecuteBatch]] = []
         self.released: list[ReleaseLoops] = []
+        # Streams that were cancelled: request, attempt, name.
+        self.muted: list[tuple[str, int, str]] = []
         # When each batch was reported, by its first unit.
         self.reports: list[tuple[float, str]] = []
         self.epochs: list[int] = []
@@ -191,6 +193,9 @@ class ScriptedWorker(worker_pb2_grpc.WorkerServiceServicer):
                     self._spawn(self._execute(batch))
                 case "release_loops":
                     self._release(wire.from_proto(ReleaseLoops, request.release_loops))
+                case "cancel_stream":
+                    stream = request.cancel_stream
+                    self.muted.append((stream.request_id, stream.attempt, stream.name))
             taken[0] += 1
 
     async def _beat(self, epoch: int, out: asyncio.Queue, taken: list[int], every_s: float) -> None:
