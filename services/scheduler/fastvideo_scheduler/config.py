@@ -20,8 +20,10 @@ class Config:
     nats_url: str = field(default="", repr=False)
     models: tuple[str, ...] | None = None
     checkpoints: Path | None = None
+    # Import names of packages with model families, beside those that ship.
+    families: tuple[str, ...] = ()
     shard: str = "0"
-    lease_ttl_s: float = 3.0
+    lease_ttl_s: float = 1.5
     # Silence after which a worker counts as lost.
     worker_timeout_s: float = 5.0
     resident_requests_max: int = 32
@@ -46,8 +48,9 @@ def load_config(environment: Environment) -> Config:
         nats_url=environment.text("FASTVIDEO_NATS_URL"),
         models=environment.words("FASTVIDEO_MODELS") or None,
         checkpoints=environment.path("FASTVIDEO_CHECKPOINTS"),
+        families=environment.words("FASTVIDEO_FAMILIES"),
         shard=environment.text("FASTVIDEO_SHARD", "0"),
-        lease_ttl_s=environment.number("FASTVIDEO_LEASE_TTL_S", 3.0, least=0.2),
+        lease_ttl_s=environment.number("FASTVIDEO_LEASE_TTL_S", 1.5, least=0.2),
         worker_timeout_s=environment.number("FASTVIDEO_WORKER_TIMEOUT_S", 5.0, least=0.2),
         resident_requests_max=environment.count(
             "FASTVIDEO_RESIDENT_REQUESTS_MAX", policy.resident_requests_max

@@ -100,8 +100,9 @@ class WorkerService(worker_pb2_grpc.WorkerServiceServicer):
         first = await anext(aiter(request_iterator), None)
         if first is None or first.WhichOneof("message") != "hello":
             raise InvalidField("message", None, "Hello as the first message")
-        self._check_ready()
         hello = first.hello
+        self._check_incarnation(hello.resume_incarnation)
+        self._check_ready()
         attachment = Attachment(first.epoch, hello, self._assignments, self._clock)
         self._fence.check(first.epoch)
         if self._attachment is not None:
@@ -270,6 +271,15 @@ class WorkerService(worker_pb2_grpc.WorkerServiceServicer):
     def _check_ready(self) -> None:
         if not self._status.ready:
             raise Unavailable(f"{self._status.worker_id} is loading its models")
+
+    def _check_incarnation(self, incarnation: str) -> None:
+        """Refuse, also while models load, whoever wants the loops of a process that is gone."""
+        if incarnation not in ("", self._status.incarnation):
+            raise FailedPrecondition(
+                f"{self._status.worker_id} has begun anew since {incarnation}",
+                reason="WORKER_REPLACED",
+                subject="hello.resume_incarnation",
+            )
 
     def _check_attachable(self) -> None:
         self._check_ready()

@@ -94,7 +94,8 @@ class Hello(_message.Message):
     """Seconds of silence after which either side gives the other up."""
     resume_incarnation: _builtins.str
     """Go on with the loops of this incarnation; empty begins from nothing. A
-    worker that is another one, or cannot go on, begins from nothing too.
+    worker that cannot go on begins from nothing too; one that is another
+    incarnation refuses with FAILED_PRECONDITION, reason WORKER_REPLACED.
     """
     resume_after: _builtins.int
     """Its last report that is in the log; later ones are sent again."""
