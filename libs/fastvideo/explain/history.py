@@ -73,9 +73,12 @@ class History:
         self._by_node: dict[str, LoopRecord] = {}
         self._incarnations: dict[str, str] = {}
         self._elected_at: datetime | None = None
+        self._seen_at = accepted_at
 
     def take(self, at: datetime, payload: EventPayload) -> None:
         """Take in one event of the shard's stream, which happened at `at`."""
+        if not isinstance(payload, LeaderElected):
+            self._seen_at = at
         match payload:
             case SchedulerDecided():
                 for decision in payload.decisions:
@@ -357,8 +360,9 @@ class History:
         self._elected_at = at
         self.workers.held_up(at)
         if self.attempts and self._is_here(self.attempts[-1].worker_id):
+            # The one before was last heard of by what it wrote last.
             reason = f"scheduler {event.scheduler_id} took over"
-            self.absences.append(Pause(WaitCause.LOSS, at, reason))
+            self.absences.append(Pause(WaitCause.LOSS, min(at, self._seen_at), reason))
         if self.ended_at is None:
             self._mark(at, "elected", f"scheduler {event.scheduler_id} leads, epoch {event.epoch}")
 

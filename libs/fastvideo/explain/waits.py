@@ -12,6 +12,8 @@ from fastvideo.explain.types import ExplainedWait, WaitCause
 BATCHES_PER_WAIT_MAX: Final = 16
 # Shorter than what clocks tell apart.
 SECONDS_MIN: Final = 1e-6
+# Between two batches of a worker there is always a message's way.
+GAP: Final = timedelta(seconds=0.02)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +65,7 @@ def loop_waits(history: History, loop: LoopRecord, now: datetime) -> tuple[Wait,
     begun = until
     if loop.prepared_at is not None:
         begun = max(loop.assigned_at, until - timedelta(seconds=loop.preparation_seconds))
-    waits = [_behind(history, loop.worker_id, loop.assigned_at, begun)]
+    waits = [*_behind(history, loop.worker_id, loop.assigned_at, begun)]
     waits.append(
         Wait(WaitCause.PREPARATION, begun, until, f"{loop.worker_id} makes {loop.ref.node_id}")
     )
@@ -117,7 +119,7 @@ def _offered(history: History, unit: UnitRecord, begin: datetime, end: datetime)
     """On a worker and not dispatched: behind others, then for each resource that is named."""
     worker_id = unit.loop.worker_id
     told = [(at, reason) for at, reason in unit.deferrals if begin <= at < end]
-    yield _behind(history, worker_id, begin, told[0][0] if told else end, unit.batch)
+    yield from _behind(history, worker_id, begin, told[0][0] if told else end, unit.batch)
     for place, (at, reason) in enumerate(told):
         until = told[place + 1][0] if place + 1 < len(told) else end
         behind = tuple(history.workers.behind(worker_id, at, until, but=unit.batch))
@@ -149,10 +151,28 @@ def _behind(
     begin: datetime,
     end: datetime,
     own: BatchRecord | None = None,
-) -> Wait:
-    """A wait for whatever ran on a worker, or for nothing but messages."""
-    behind = tuple(history.workers.behind(worker_id, begin, end, but=own))
-    return Wait(WaitCause.BATCH if behind else WaitCause.DELIVERY, begin, end, behind=behind)
+) -> Iterator[Wait]:
+    """A wait for whatever ran on a worker, and for nothing but messages where nothing did."""
+    batches = history.workers.behind(worker_id, begin, end, but=own)
+    batches.sort(key=lambda batch: batch.started_at or begin)
+    ran: list[BatchRecord] = []
+    since = until = begin
+    for batch in batches:
+        started = max(begin, batch.started_at or begin)
+        if started > until + GAP:
+            if ran:
+                yield Wait(WaitCause.BATCH, since, until, behind=tuple(ran))
+            yield Wait(WaitCause.DELIVERY, until, started)
+            ran, since = [], started
+        ran.append(batch)
+        until = max(until, min(end, batch.ended_at or end))
+    if not ran:
+        yield Wait(WaitCause.DELIVERY, since, end)
+    elif end > until + GAP:
+        yield Wait(WaitCause.BATCH, since, until, behind=tuple(ran))
+        yield Wait(WaitCause.DELIVERY, until, end)
+    else:
+        yield Wait(WaitCause.BATCH, since, end, behind=tuple(ran))
 
 
 def _kept(waits: Iterable[Wait]) -> tuple[Wait, ...]:

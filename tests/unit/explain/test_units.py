@@ -3,7 +3,13 @@
 import pytest
 
 from fastvideo.explain.types import UnitOutcome, WaitCause
-from fastvideo.scheduling.events import DeferLoop, RequestSnapshotted, YieldBatch
+from fastvideo.scheduling.events import (
+    DeferLoop,
+    LeaderElected,
+    RequestSnapshotted,
+    WorkerReattached,
+    YieldBatch,
+)
 from fastvideo.scheduling.work import UnitKind
 from tests.unit.explain.tale import (
     ME,
@@ -189,3 +195,28 @@ def test_a_plan_of_a_loop_that_was_never_assigned_offers_nothing() -> None:
     tale = Tale()
     tale.hears(0.5, prepared())
     assert tale.explained().units == ()
+
+
+def test_time_in_which_a_worker_was_idle_is_not_blamed_on_others() -> None:
+    tale = Tale()
+    tale.decides(0.0, dispatch("1-1", (THEIRS, 0)))
+    tale.begins()
+    tale.hears(0.5, executed("1-1", result(THEIRS, 0, 0.5), seconds=0.5))
+    tale.decides(1.5, dispatch("1-2", (THEIRS, 1)))
+    tale.hears(1.8, executed("1-2", result(THEIRS, 1, 0.3), seconds=0.3))
+    tale.decides(1.8, dispatch("1-3", (MINE, 0)))
+    told = tale.unit(0, now=1.8)
+    assert waits(told) == [("batch", 0.0, 0.5), ("delivery", 0.5, 1.0), ("batch", 1.5, 0.3)]
+    assert [wait.batch_ids for wait in told.waits] == [("1-1",), (), ("1-2",)]
+
+
+def test_a_scheduler_that_was_away_is_the_cause_since_it_was_last_heard_of() -> None:
+    tale = Tale()
+    tale.decides(0.0, dispatch("1-1", (THEIRS, 0)))
+    tale.begins(0.1)
+    tale.hears(3.0, LeaderElected(scheduler_id="s2", epoch=2))
+    tale.hears(3.1, executed("1-1", result(THEIRS, 0, 0.5), seconds=0.5))
+    tale.hears(3.2, WorkerReattached(worker_id="w1"), dispatch("2-1", (MINE, 0)))
+    assert [(cause, seconds) for cause, _, seconds in waits(tale.unit(0, now=3.2))] == [
+        ("loss", 3.1)
+    ]
