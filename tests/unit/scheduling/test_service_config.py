@@ -13,7 +13,7 @@ LEAST = {"FASTVIDEO_LISTEN": "127.0.0.1:1", "FASTVIDEO_POSTGRES_DSN": "postgresq
 def test_what_is_left_out_takes_its_default():
     config = load_config(Environment(LEAST))
     assert (config.shard, config.service_id, config.models) == ("0", "scheduler", None)
-    assert config.lease_ttl_s == 3.0
+    assert config.lease_ttl_s == 1.5
 
 
 def test_what_is_given_is_obeyed():

@@ -2,7 +2,7 @@
 
 import pytest
 
-from fastvideo.errors import Fenced
+from fastvideo.errors import Fenced, InvalidField
 from fastvideo_worker.fence import Fence
 
 
@@ -19,3 +19,12 @@ def test_an_older_epoch_is_refused() -> None:
         fence.check(2)
     assert caught.value.attributes == {"epoch": "3"}
     assert fence.epoch == 3
+
+
+def test_an_epoch_that_no_election_gave_locks_nobody_out() -> None:
+    fence = Fence()
+    fence.check(7_000_000)
+    with pytest.raises(InvalidField, match="epoch"):
+        fence.check(2**63)
+    assert fence.epoch == 7_000_000
+    assert fence.check(7_000_001)

@@ -57,3 +57,29 @@ async def test_a_call_that_nobody_waits_for_runs_to_its_end() -> None:
     await asyncio.to_thread(ended.wait, 10)
     assert ended.is_set()
     lane.close()
+
+
+async def test_a_call_that_runs_alone_waits_for_those_before_it_and_holds_up_those_after() -> None:
+    lane = Lane("compute", threads=2, queue_max=10)
+    proceed = [threading.Event() for _ in range(2)]
+    begun: list[str] = []
+    first_two = threading.Barrier(3)
+
+    def before(number: int) -> None:
+        first_two.wait(10)
+        proceed[number].wait(10)
+        begun.append(f"ended {number}")
+
+    waiting = [asyncio.create_task(lane.run(partial(before, number))) for number in range(2)]
+    # Both run at the same time.
+    await asyncio.to_thread(first_two.wait, 10)
+    alone = asyncio.create_task(lane.run_alone(lambda: begun.append("alone")))
+    after = asyncio.create_task(lane.run(lambda: begun.append("after")))
+    await asyncio.sleep(0)
+    proceed[0].set()
+    await waiting[0]
+    assert begun == ["ended 0"]
+    proceed[1].set()
+    await asyncio.gather(waiting[1], alone, after)
+    lane.close()
+    assert begun == ["ended 0", "ended 1", "alone", "after"]
