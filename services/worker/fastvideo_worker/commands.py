@@ -52,6 +52,7 @@ class Commands:
         inputs: RequestInputs,
         compute: Lane,
         io: Lane,
+        snapshots: Lane,
         clock: Clock,
     ) -> None:
         self._worker_id = worker_id
@@ -59,6 +60,7 @@ class Commands:
         self._inputs = inputs
         self._compute = compute
         self._io = io
+        self._snapshots = snapshots
         self._clock = clock
         # Batches that wait or run, by the attempts of their units.
         self._queued: Counter[Scope] = Counter()
@@ -68,7 +70,7 @@ class Commands:
     @property
     def waiting(self) -> int:
         """Commands that have not ended."""
-        return self._compute.waiting + self._io.waiting
+        return self._compute.waiting + self._io.waiting + self._snapshots.waiting
 
     @property
     def idle(self) -> bool:
@@ -111,7 +113,7 @@ class Commands:
             if not granted.done():
                 await asyncio.wrap_future(granted)
             if (restore := command.restore) is not None:
-                saved = await self._io.run(lambda: self._executor.fetch(restore))
+                saved = await self._snapshots.run(lambda: self._executor.fetch(restore))
             elif self._inputs.needed(command):
                 command = await self._io.run(lambda: self._inputs.fetch(command))
             return await self._compute.run(call)
@@ -168,7 +170,7 @@ class Commands:
                     while self._queued[scope]:
                         self._queue_moved.clear()
                         await self._queue_moved.wait()
-            return await self._io.run(lambda: self._executor.snapshot(command))
+            return await self._snapshots.run(lambda: self._executor.snapshot(command))
         except TimeoutError:
             self._executor.pause(scope, pausing=False)
             error: FastVideoError = DeadlineExceeded(
@@ -201,7 +203,7 @@ class Commands:
         self._executor.release_all()
         # Behind everything that was queued before.
         await asyncio.gather(
-            self._compute.run(self._executor.release_all), self._io.run(lambda: None)
+            self._compute.run_alone(self._executor.release_all), self._io.run_alone(lambda: None)
         )
         await asyncio.to_thread(self._executor.start_over, _START_OVER_S_MAX)
 

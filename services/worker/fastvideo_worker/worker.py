@@ -8,6 +8,7 @@ from typing import Final
 from fastvideo.api.scheduler.v1 import scheduler_pb2
 from fastvideo.api.worker.v1 import worker_pb2, worker_pb2_grpc
 from fastvideo.cache.features import TextFeatureCache
+from fastvideo.cache.redis_tier import RedisTier
 from fastvideo.clock import SystemClock, milliseconds
 from fastvideo.deployment.catalog import Catalog
 from fastvideo.engine.artifact_writer import LOOP_ID, ArtifactWriter
@@ -17,6 +18,7 @@ from fastvideo.engine.fingerprint import library_versions
 from fastvideo.engine.loading import CatalogLoader, quiet_libraries
 from fastvideo.engine.request_inputs import RequestInputs
 from fastvideo.engine.residents import Residents
+from fastvideo.engine.threads import compute_slots
 from fastvideo.ids import new_id
 from fastvideo.memory.pools import MemoryPools, MemoryTag
 from fastvideo.rpc.channel import MIB, open_channel
@@ -53,15 +55,16 @@ class Worker:
         """Serve, load and warm the models, then announce. Raises what loading raises."""
         config, started_s = self._config, time.monotonic()
         quiet_libraries()
-        self._compute = self._lane("compute", 1)
+        slots = config.compute_slots or compute_slots(config.threads)
+        self._compute = self._lane("compute", slots)
         io = self._lane("io", IO_SLOTS)
         budgets = pool_budgets(config.memory_bytes or machine_bytes())
         pools = MemoryPools(budgets, role_budgets(config.role_memory, budgets))
         artifacts = await self._artifacts()
-        catalog = Catalog.load(checkpoints=config.checkpoints)
+        catalog = Catalog.load(checkpoints=config.checkpoints, packages=config.families)
         residents = Residents(
             pools,
-            CatalogLoader(catalog, config.service_id),
+            CatalogLoader(catalog, config.service_id, config.families),
             {LOOP_ID: ArtifactWriter(artifacts, config.service_id, library_versions())},
         )
         executor = Executor(
@@ -71,12 +74,14 @@ class Worker:
             features=TextFeatureCache(pools.budgets_bytes[MemoryTag.CACHES]),
             clock=self._clock,
             shelf=artifacts,
+            tier=self._tier(),
         )
         self._status = WorkerStatus(
             worker_id=config.service_id,
             incarnation=new_id("inc", milliseconds(self._clock.now())),
             residents=residents,
             pools=pools,
+            compute_slots=slots,
             snapshots=bool(config.artifacts_address),
         )
         self._commands = Commands(
@@ -85,6 +90,8 @@ class Worker:
             inputs=RequestInputs(artifacts, executor.values),
             compute=self._compute,
             io=io,
+            # Of their own, so that a slow store holds up no artifact.
+            snapshots=self._lane("snapshots", 2),
             clock=self._clock,
         )
         models = Models(
@@ -142,6 +149,13 @@ class Worker:
         if self._announcing is not None:
             self._announcing.cancel()
         await self._stack.aclose()
+
+    def _tier(self) -> RedisTier | None:
+        if not self._config.redis_url:
+            return None
+        tier = RedisTier(self._config.redis_url)
+        self._stack.callback(tier.close)
+        return tier
 
     async def _artifacts(self) -> GrpcArtifacts | NoArtifacts:
         if not self._config.artifacts_address:
