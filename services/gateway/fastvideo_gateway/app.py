@@ -97,7 +97,7 @@ class RunningGateway:
 @asynccontextmanager
 async def running_gateway(config: Config) -> AsyncIterator[RunningGateway]:
     """Serve inside the block. Raises Unavailable when the database or a port cannot be had."""
-    catalog = offered_models(config.models, config.checkpoints)
+    catalog = offered_models(config.models, config.checkpoints, config.families)
     async with AsyncExitStack() as stack:
         log = await PostgresEventStore.open(config.postgres_dsn)
         stack.push_async_callback(log.close)

@@ -25,6 +25,8 @@ class Config:
     models: tuple[str, ...] | None = None
     # The folder of the user's checkpoints.
     checkpoints: Path | None = None
+    # Import names of packages with model families, beside those that ship.
+    families: tuple[str, ...] = ()
     log_level: str = "INFO"
     otlp_endpoint: str | None = None
 
@@ -42,6 +44,7 @@ def load_config(environment: Environment) -> Config:
         shard=environment.text("FASTVIDEO_SHARD", "0"),
         models=environment.words("FASTVIDEO_MODELS") or None,
         checkpoints=environment.path("FASTVIDEO_CHECKPOINTS"),
+        families=environment.words("FASTVIDEO_FAMILIES"),
         log_level=environment.log_level,
         otlp_endpoint=environment.otlp_endpoint,
     )

@@ -7,12 +7,15 @@ from pathlib import Path
 from fastvideo.deployment.catalog import Catalog, CatalogEntry
 
 
-def offered_models(deployed: Sequence[str] | None, checkpoints: Path | None) -> Catalog:
+def offered_models(
+    deployed: Sequence[str] | None, checkpoints: Path | None, families: Sequence[str] = ()
+) -> Catalog:
     """Every known model; those that are not deployed say so, and what to do.
 
-    `deployed` None means all. Raises NotFound for an id that no card has.
+    `deployed` None means all; `families` are packages beside those that ship. Raises NotFound for
+    an id that no card has and for a package that there is not.
     """
-    catalog = Catalog.load(None, checkpoints)
+    catalog = Catalog.load(None, checkpoints, packages=families)
     if deployed is None:
         return catalog
     for model_id in deployed:

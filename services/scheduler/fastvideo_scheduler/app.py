@@ -53,7 +53,9 @@ async def running_scheduler(config: Config) -> AsyncIterator[RunningScheduler]:
 
     Raises Unavailable when the database or the port cannot be had.
     """
-    catalog = Catalog.load(models=config.models, checkpoints=config.checkpoints)
+    catalog = Catalog.load(
+        models=config.models, checkpoints=config.checkpoints, packages=config.families
+    )
     _warm_up()
     clock = SystemClock()
     # A restarted process must not share an epoch with its dead self.

@@ -106,7 +106,7 @@ class RunningSessions:
 @asynccontextmanager
 async def running_sessions(config: Config) -> AsyncIterator[RunningSessions]:
     """Serve inside the block. Raises Unavailable when the database or the port cannot be had."""
-    catalog = Catalog.load(None, config.checkpoints)
+    catalog = Catalog.load(None, config.checkpoints, packages=config.families)
     async with AsyncExitStack() as stack:
         store = await PostgresEventStore.open(config.postgres_dsn)
         stack.push_async_callback(store.close)

@@ -17,6 +17,8 @@ class Config:
     nats_url: str = field(default="", repr=False)
     # The folder of the user's checkpoints.
     checkpoints: Path | None = None
+    # Import names of packages with model families, beside those that ship.
+    families: tuple[str, ...] = ()
     inactivity_timeout_s: int = 1800
     prompt_memory_limit: int = 20
     log_level: str = "INFO"
@@ -31,6 +33,7 @@ def load_config(environment: Environment) -> Config:
         postgres_dsn=environment.required("FASTVIDEO_POSTGRES_DSN"),
         nats_url=environment.text("FASTVIDEO_NATS_URL"),
         checkpoints=environment.path("FASTVIDEO_CHECKPOINTS"),
+        families=environment.words("FASTVIDEO_FAMILIES"),
         inactivity_timeout_s=environment.count(
             "FASTVIDEO_SESSION_TIMEOUT_S", Config.inactivity_timeout_s
         ),

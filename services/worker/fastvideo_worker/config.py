@@ -20,11 +20,17 @@ class Config:
     advertise: str = ""
     scheduler_addresses: tuple[str, ...] = ()
     artifacts_address: str = ""
+    # A tier of caches that workers share; empty does without.
+    redis_url: str = field(default="", repr=False)
     models: tuple[str, ...] = ("moving-digits",)
     # Folder of the user's checkpoints.
     checkpoints: Path | None = None
+    # Import names of packages with model families, beside those that ship.
+    families: tuple[str, ...] = ()
     # Threads of a forward; None is found by a probe.
     threads: int | None = None
+    # Batches that compute side by side; None is what the processor has room for.
+    compute_slots: int | None = None
     # Memory that the worker may use; None is the machine's.
     memory_bytes: int | None = None
     # "ROLE/POOL" to the share of the pool that the role may hold.
@@ -50,9 +56,12 @@ def load_config(environment: Environment) -> Config:
         advertise=environment.text("FASTVIDEO_ADVERTISE"),
         scheduler_addresses=environment.words("FASTVIDEO_SCHEDULER_ADDRESSES"),
         artifacts_address=environment.text("FASTVIDEO_ARTIFACTS_ADDRESS"),
+        redis_url=environment.text("FASTVIDEO_REDIS_URL"),
         models=environment.words("FASTVIDEO_MODELS") or defaults.models,
         checkpoints=environment.path("FASTVIDEO_CHECKPOINTS"),
+        families=environment.words("FASTVIDEO_FAMILIES"),
         threads=environment.count_or_auto(threads),
+        compute_slots=environment.count_or_auto("FASTVIDEO_COMPUTE_SLOTS"),
         memory_bytes=environment.count_or_auto("FASTVIDEO_MEMORY_BYTES"),
         role_memory=_shares(environment.words("FASTVIDEO_ROLE_MEMORY")),
         drain_grace_s=environment.number(
