@@ -68,8 +68,8 @@ class ExecutorLimits:
 class Executor:
     """Owns the live loops and the values between nodes.
 
-    Its methods are synchronous. Compute units are executed from one thread; units off the
-    step path may run from others at the same time, since a loop is in one batch at a time.
+    Its methods are synchronous. Batches may run from several threads at the same time, on the
+    step path as many as the worker has compute slots, since a loop is in one batch at a time.
     """
 
     def __init__(

@@ -9,6 +9,7 @@ gives the module's bits is measured, for each form of arguments, before the firs
 import copy
 import logging
 import threading
+import time
 import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
@@ -18,6 +19,9 @@ import torch
 from torch import nn
 
 _LOG: Final = logging.getLogger(__name__)
+
+SECONDS_MAX: Final = 0.2
+"""What takes longer on its thread is not recorded: Python's part of it is small, trying is not."""
 
 # A form that is met once is not worth a recording.
 _SEEN_MIN: Final = 2
@@ -36,12 +40,14 @@ class Recorded:
     """A module's forward from tensors to one tensor, replayed where that is exact.
 
     The module itself is run while gradients are wanted, while somebody watches its parts by
-    hooks, and for forms of arguments whose replay differs. Recordings are dropped when a part
-    or a parameter was replaced or changed; they hold the parameters themselves, not copies.
+    hooks, for forms of arguments whose replay differs, and where it takes long. Recordings are
+    dropped when a part or a parameter was replaced or changed; they hold the parameters
+    themselves, not copies.
     """
 
-    def __init__(self, module: nn.Module) -> None:
+    def __init__(self, module: nn.Module, seconds_max: float = SECONDS_MAX) -> None:
         self._module = module
+        self._seconds_max = seconds_max
         self._watch = ModuleWatch(module)
         self._recordings: list[Forward] = []
         # What replays a form; None when the module itself is run. Latest used last.
@@ -51,7 +57,7 @@ class Recorded:
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "Recorded":
         # A copy has parameters of its own; what was recorded is of these.
-        return Recorded(copy.deepcopy(self._module, memo))
+        return Recorded(copy.deepcopy(self._module, memo), self._seconds_max)
 
     @property
     def stamp(self) -> object:
@@ -92,19 +98,26 @@ class Recorded:
 
     def _try(self, form: Form, tensors: tuple[torch.Tensor, ...]) -> torch.Tensor:
         """The module's output, and from now on a replay of the form that gives it too."""
+        started_s = time.thread_time()
         output = self._run(*tensors)
-        found = next((made for made in self._recordings if _replays(made, tensors, output)), None)
-        if found is None and len(self._recordings) < _RECORDINGS_MAX:
-            made = _record(self._module, tensors)
-            if _replays(made, tensors, output):
-                self._recordings.append(made)
-                found = made
-        if found is None:
-            _LOG.info("no exact replay of %s for %s", type(self._module).__name__, form)
-        self._forms[form] = found
+        long = time.thread_time() - started_s > self._seconds_max
+        self._forms[form] = None if long else self._replay_of(tensors, output)
         while len(self._forms) > _FORMS_MAX:
             self._forms.popitem(last=False)
         return output
+
+    def _replay_of(self, tensors: tuple[torch.Tensor, ...], wanted: torch.Tensor) -> Forward | None:
+        """A recording that gives an output, or None when there is none."""
+        for made in self._recordings:
+            if _replays(made, tensors, wanted):
+                return made
+        if len(self._recordings) < _RECORDINGS_MAX:
+            made = _record(self._module, tensors)
+            if _replays(made, tensors, wanted):
+                self._recordings.append(made)
+                return made
+        _LOG.info("no exact replay of %s", type(self._module).__name__)
+        return None
 
 
 class ModuleWatch:

@@ -27,8 +27,8 @@ _NEEDED_BY_REQUESTS: Final = frozenset({MemoryTag.WEIGHTS, MemoryTag.ACTIVATIONS
 class Models:
     """The models of a worker over its life. Used from the event loop's thread.
 
-    Loading runs beside compute; warming and everything that takes memory away runs on the
-    compute thread, between two steps.
+    Loading runs beside compute; warming and everything that takes memory away runs on a
+    compute thread, between two steps and alone.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class Models:
 
     async def start(self, model_ids: Sequence[str], threads: int | None) -> None:
         """Load and warm the worker's models and fix its thread count; then it is ready."""
-        start = await self._compute.run(
+        start = await self._compute.run_alone(
             lambda: start_models(self._catalog, self._residents, self._executor, model_ids, threads)
         )
         self._threads = start.threads
@@ -84,7 +84,9 @@ class Models:
         for replaced in self._residents.sleepers(model_id):
             await self.unload(replaced.model_instance_id)
         entry = self._catalog.get(model_id)
-        await self._compute.run(lambda: warm_up(self._executor, instance.model_instance_id, entry))
+        await self._compute.run_alone(
+            lambda: warm_up(self._executor, instance.model_instance_id, entry)
+        )
         _LOG.info("model loaded", model_id=model_id, model_instance_id=instance.model_instance_id)
         return instance
 
@@ -102,7 +104,7 @@ class Models:
             give_back_unused()
             return freed
 
-        return await self._compute.run(call)
+        return await self._compute.run_alone(call)
 
     async def sleep(self, tags: frozenset[MemoryTag]) -> int:
         """Free the memory of the tags; returns the bytes.
@@ -114,7 +116,7 @@ class Models:
 
         def call() -> int:
             if tags & _NEEDED_BY_REQUESTS:
-                # On this thread no request can begin before the end of the call.
+                # Alone on the lane: no request can begin before the end of the call.
                 self._executor.check_no_requests()
             before = sum(self._status.pools.in_use_bytes().values())
             if MemoryTag.CACHES in tags:
@@ -124,7 +126,7 @@ class Models:
             give_back_unused()
             return before - sum(self._status.pools.in_use_bytes().values())
 
-        freed = await self._compute.run(call)
+        freed = await self._compute.run_alone(call)
         self._status.sleeping |= tags
         return freed
 
@@ -132,7 +134,7 @@ class Models:
         """Load dropped weights again; caches fill by themselves. Returns the bytes."""
         restored = 0
         if MemoryTag.WEIGHTS in tags:
-            restored = await self._compute.run(self._residents.wake)
+            restored = await self._compute.run_alone(self._residents.wake)
         self._status.sleeping -= tags
         return restored
 

@@ -8,8 +8,9 @@ from fastvideo.engine.residents import Residents
 from fastvideo.memory.pools import MemoryPools, MemoryTag
 from fastvideo.scheduling.events import WorkerAttached
 
-COMPUTE_SLOTS = 1
 IO_SLOTS = 2
+# Commands to prepare or run that may be here and are not answered.
+COMMAND_CREDITS = 64
 
 
 @dataclass(slots=True, kw_only=True)
@@ -21,6 +22,8 @@ class WorkerStatus:
     incarnation: str
     residents: Residents
     pools: MemoryPools
+    # Batches that compute side by side.
+    compute_slots: int = 1
     # host:port that schedulers dial.
     address: str = ""
     fingerprint: Mapping[str, str] = field(default_factory=dict)
@@ -40,8 +43,9 @@ class WorkerStatus:
             incarnation=self.incarnation,
             instances=tuple(instance.state() for instance in self.residents.all()),
             memory_bytes=unit_budgets(self.pools.budgets_bytes, self.pools.role_budgets_bytes),
-            compute_slots=COMPUTE_SLOTS,
+            compute_slots=self.compute_slots,
             io_slots=IO_SLOTS,
             fingerprint=self.fingerprint,
             snapshots=self.snapshots,
+            credits=COMMAND_CREDITS,
         )

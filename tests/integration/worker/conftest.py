@@ -165,6 +165,7 @@ def start_worker(
             "FASTVIDEO_SCHEDULER_ADDRESSES": surroundings.address,
             "FASTVIDEO_ARTIFACTS_ADDRESS": surroundings.address,
             "FASTVIDEO_THREADS": "1",
+            "FASTVIDEO_COMPUTE_SLOTS": "1",
             "OMP_WAIT_POLICY": "PASSIVE",
             **(environment or {}),
         }

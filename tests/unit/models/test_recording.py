@@ -59,7 +59,7 @@ def warm(recorded: Recorded, count: int = 4) -> None:
 @torch.no_grad()
 def test_a_form_that_is_met_again_is_replayed_with_the_same_bits() -> None:
     module = Small()
-    recorded = Recorded(module)
+    recorded = Recorded(module, seconds_max=60.0)
     assert not used(recorded, module)
     warm(recorded)
     assert all(used(recorded, module, seed=seed) for seed in range(5))
@@ -68,7 +68,7 @@ def test_a_form_that_is_met_again_is_replayed_with_the_same_bits() -> None:
 @torch.no_grad()
 def test_one_recording_serves_other_numbers_of_rows() -> None:
     module = Small()
-    recorded = Recorded(module)
+    recorded = Recorded(module, seconds_max=60.0)
     for count in (4, 8, 12):
         warm(recorded, count)
         assert used(recorded, module, count, seed=1)
@@ -78,7 +78,7 @@ def test_one_recording_serves_other_numbers_of_rows() -> None:
 @torch.no_grad()
 def test_what_holds_for_one_size_alone_is_recorded_anew() -> None:
     module = FixedAtTwo()
-    recorded = Recorded(module)
+    recorded = Recorded(module, seconds_max=60.0)
     for count in (4, 8):
         warm(recorded, count)
         assert used(recorded, module, count, seed=1)
@@ -88,7 +88,7 @@ def test_what_holds_for_one_size_alone_is_recorded_anew() -> None:
 @torch.no_grad()
 def test_a_module_that_a_replay_does_not_equal_is_run_itself() -> None:
     module = Drawn()
-    recorded = Recorded(module)
+    recorded = Recorded(module, seconds_max=60.0)
     warm(recorded)
     before = module.calls
     recorded(*rows(4))
@@ -96,10 +96,19 @@ def test_a_module_that_a_replay_does_not_equal_is_run_itself() -> None:
 
 
 @torch.no_grad()
+def test_what_takes_long_is_not_recorded() -> None:
+    module = Small()
+    recorded = Recorded(module, seconds_max=0.0)
+    warm(recorded)
+    assert not used(recorded, module)
+    assert not recorded._recordings
+
+
+@torch.no_grad()
 @pytest.mark.parametrize("change", ["in place", "another parameter", "another part"])
 def test_changed_weights_are_seen_at_once(change: str) -> None:
     module = Small()
-    recorded = Recorded(module)
+    recorded = Recorded(module, seconds_max=60.0)
     warm(recorded)
     stamp = recorded.stamp
     assert recorded.stamp is stamp
@@ -118,7 +127,7 @@ def test_changed_weights_are_seen_at_once(change: str) -> None:
 @torch.no_grad()
 def test_somebody_who_watches_a_part_sees_every_call() -> None:
     module = Small()
-    recorded = Recorded(module)
+    recorded = Recorded(module, seconds_max=60.0)
     warm(recorded)
     seen: list[int] = []
     handle = module.second.register_forward_hook(lambda *_: seen.append(1))
@@ -130,7 +139,7 @@ def test_somebody_who_watches_a_part_sees_every_call() -> None:
 
 def test_gradients_flow_through_the_module_itself() -> None:
     module = Small()
-    recorded = Recorded(module)
+    recorded = Recorded(module, seconds_max=60.0)
     with torch.no_grad():
         warm(recorded)
     recorded(*rows(4)).sum().backward()
@@ -140,7 +149,7 @@ def test_gradients_flow_through_the_module_itself() -> None:
 @torch.no_grad()
 def test_a_copy_goes_its_own_way() -> None:
     module = Small()
-    recorded = Recorded(module)
+    recorded = Recorded(module, seconds_max=60.0)
     warm(recorded)
     other = copy.deepcopy(recorded)
     module.first.weight.mul_(2)

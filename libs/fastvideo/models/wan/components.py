@@ -29,6 +29,7 @@ from fastvideo.models.wan.conditions import (
     keys_and_values,
     prepare_blocks,
 )
+from fastvideo.models.wan.text import OneTextAtATime
 
 _LOG: Final = logging.getLogger(__name__)
 _PATCH_LAYOUT: Final = (1, 2, 2)
@@ -311,7 +312,7 @@ def make_components(card: ModelSpec, loaded: Mapping[str, Any]) -> dict[str, Any
     """The card's components as its loops call them, of the upstream objects by id."""
     specs = card.components
     return {
-        "tokenizer": loaded["tokenizer"],
+        "tokenizer": OneTextAtATime(loaded["tokenizer"]),
         "text_encoder": TextEncoder(specs["text_encoder"], loaded["text_encoder"]),
         "transformer": Transformer(specs["transformer"], loaded["transformer"]),
         "vae": Vae(specs["vae"], loaded["vae"]),

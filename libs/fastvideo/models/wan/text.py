@@ -1,5 +1,6 @@
 """Prompts as Wan reads them: cleaned, tokenised, padded to the text length."""
 
+import threading
 from typing import Any
 
 import torch
@@ -33,6 +34,19 @@ def request_texts(request: RequestSpec) -> dict[str, str]:
     if request.sampling.guidance_scale <= 1.0:
         return _only_prompt(texts, "no negative prompt at guidance_scale 1; it changes nothing")
     return {"prompt": texts["prompt"], "negative_prompt": texts.get("negative_prompt", "")}
+
+
+class OneTextAtATime:
+    """A tokenizer for several threads: how it pads and cuts is a setting that a call changes."""
+
+    def __init__(self, tokenizer: Any) -> None:
+        self._tokenizer = tokenizer
+        self._turn = threading.Lock()
+
+    def __call__(self, texts: list[str], **options: Any) -> Any:
+        """As upstream's."""
+        with self._turn:
+            return self._tokenizer(texts, **options)
 
 
 def tokenize(tokenizer: Any, text: str, text_length: int) -> tuple[torch.Tensor, torch.Tensor]:
