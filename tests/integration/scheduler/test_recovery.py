@@ -1,0 +1,197 @@
+"""What a new leader begins with: the last saved term and what the stream says since."""
+
+import asyncio
+import time
+
+import pytest
+
+from fastvideo.events.records import Snapshot
+from fastvideo.scheduling.events import LeaderElected, SchedulerDecided, WorkerLost
+from fastvideo_scheduler.app import RunningScheduler
+from fastvideo_scheduler.saved_term import SavedTerm
+from tests.integration.scheduler.conftest import Stage, until
+from tests.integration.scheduler.scripted_worker import ScriptedWorker
+
+pytestmark = pytest.mark.timeout(90)
+
+UNITS = 1 + 30 + 3 + 1
+
+
+async def saved(stage: Stage, at_least: int = 1) -> tuple[Snapshot, ...]:
+    """Wait for saved terms of the shard."""
+    deadline = time.monotonic() + 20
+    while len(found := await stage.store.load_snapshots("scheduler-0")) < at_least:
+        assert time.monotonic() < deadline, "nothing was saved"
+        await asyncio.sleep(0.02)
+    return found
+
+
+async def elections(stage: Stage) -> list[LeaderElected]:
+    return [e.payload for e in await stage.shard_events() if isinstance(e.payload, LeaderElected)]
+
+
+async def stop(scheduler: RunningScheduler) -> None:
+    """End it without giving the lease back in order, as far as one process allows."""
+    scheduler.task.cancel()
+    await asyncio.gather(scheduler.task, return_exceptions=True)
+
+
+async def moved_over(
+    stage: Stage, second: str, **changes: object
+) -> tuple[ScriptedWorker, RunningScheduler]:
+    """A request in the middle of its denoising, its leader gone, another in its place."""
+    first = await stage.scheduler("scheduler-1")
+    port_holder = await stage.scheduler(second, **changes)
+    worker = ScriptedWorker("w1", [first.address, port_holder.address])
+    await stage.stack.enter_async_context(worker)
+    worker.script.step_seconds = 0.02
+    await until(lambda: worker.epochs)
+    await stage.submit("r1", steps=30)
+    await until(lambda: len(worker.batches) > 5)
+    await stop(first)
+    return worker, port_holder
+
+
+async def test_a_successor_folds_the_stream_and_goes_on(stage: Stage):
+    worker, _ = await moved_over(stage, "scheduler-2")
+    done = await stage.ended("r1")
+    assert (done.payload.metrics.attempts, done.payload.metrics.units) == (1, UNITS)
+    assert [e.anew for e in await elections(stage)] == [True, False]
+    assert len(worker.resumed) == 1
+
+
+async def test_without_a_saved_term_requests_begin_again(stage: Stage, monkeypatch):
+    async def nothing(self, name: str) -> tuple[Snapshot, ...]:
+        return ()
+
+    monkeypatch.setattr("fastvideo.events.postgres.PostgresEventStore.load_snapshots", nothing)
+    await moved_over(stage, "scheduler-2")
+    done = await stage.ended("r1")
+    assert done.type == "RequestCompleted"
+    assert done.payload.metrics.attempts == 2
+    assert [e.anew for e in await elections(stage)] == [True, True]
+
+
+async def test_a_saved_term_that_cannot_be_read_is_passed_over(stage: Stage):
+    first = await stage.scheduler("scheduler-1")
+    worker = await stage.worker("w1", first)
+    await stage.submit("r1", steps=3)
+    await stage.ended("r1")
+    newest = (await saved(stage))[0]
+    await stop(first)
+    await stage.store.save_snapshot("scheduler-0", Snapshot(newest.version + 1, b"nonsense"))
+    second = await stage.scheduler("scheduler-2")
+    worker._schedulers.append(second.address)
+    await stage.submit("r2", steps=3)
+    assert (await stage.ended("r2")).type == "RequestCompleted"
+    assert [e.anew for e in await elections(stage)] == [True, False]
+
+
+async def test_a_saved_term_of_before_a_term_that_began_anew_is_not_folded(
+    stage: Stage, monkeypatch
+):
+    first = await stage.scheduler("scheduler-1")
+    await stage.worker("w1", first)
+    await stage.submit("r1", steps=3)
+    await stage.ended("r1")
+    old = (await saved(stage))[-1]
+    await stop(first)
+
+    async def nothing(self, name: str) -> tuple[Snapshot, ...]:
+        return ()
+
+    async def only_old(self, name: str) -> tuple[Snapshot, ...]:
+        return (old,)
+
+    store = "fastvideo.events.postgres.PostgresEventStore.load_snapshots"
+    monkeypatch.setattr(store, nothing)
+    second = await stage.scheduler("scheduler-2")
+    await until(lambda: second.shard.leader is not None)
+    deadline = time.monotonic() + 10
+    while len(await elections(stage)) < 2:
+        assert time.monotonic() < deadline
+        await asyncio.sleep(0.02)
+    await stop(second)
+    monkeypatch.setattr(store, only_old)
+    await stage.scheduler("scheduler-3")
+    await stage.submit("r2", steps=3)
+    deadline = time.monotonic() + 10
+    while len(found := await elections(stage)) < 3:
+        assert time.monotonic() < deadline
+        await asyncio.sleep(0.02)
+    assert [e.anew for e in found] == [True, True, True]
+
+
+async def test_what_was_asked_while_nobody_led_is_taken_in_once(stage: Stage):
+    first = await stage.scheduler("scheduler-1")
+    worker = await stage.worker("w1", first)
+    worker.script.go.clear()
+    await stage.submit("r1", steps=30)
+    await stage.submit("r2", steps=3)
+    await until(lambda: worker.batches)
+    await saved(stage)
+    await stop(first)
+    await stage.submit("r3", steps=3)
+    await stage.cancel("r2")
+    second = await stage.scheduler("scheduler-2")
+    worker._schedulers.append(second.address)
+    worker.script.go.set()
+    assert (await stage.ended("r1")).payload.metrics.attempts == 1
+    assert (await stage.ended("r2")).type == "RequestCancelled"
+    assert (await stage.ended("r3")).type == "RequestCompleted"
+
+
+async def test_a_worker_that_does_not_come_back_to_the_successor_is_lost(stage: Stage):
+    first = await stage.scheduler("scheduler-1")
+    second = await stage.scheduler("scheduler-2")
+    gone = ScriptedWorker("w1", [first.address])
+    await stage.stack.enter_async_context(gone)
+    gone.script.go.clear()
+    await until(lambda: gone.epochs)
+    await stage.submit("r1", steps=3)
+    await until(lambda: gone.batches)
+    await saved(stage)
+    await gone.die()
+    await stop(first)
+    await stage.worker("w2", second)
+    done = await stage.ended("r1")
+    assert (done.type, done.payload.metrics.attempts) == ("RequestCompleted", 2)
+    lost = [e.payload for e in await stage.shard_events() if isinstance(e.payload, WorkerLost)]
+    assert [event.worker_id for event in lost] == ["w1"]
+
+
+async def test_a_saved_core_and_the_stream_give_the_core_that_wrote_them(stage: Stage):
+    """The digest of the leader's core is that of its saved term with the stream since folded in."""
+    from fastvideo.deployment.catalog import Catalog
+    from fastvideo.scheduling.deployed import DeployedModels
+    from fastvideo_scheduler.recovery import RecoverySource, recover
+    from tests.integration.scheduler.scripted_worker import MODEL
+
+    scheduler = await stage.scheduler()
+    worker = await stage.worker("w1", scheduler)
+    worker.script.step_seconds = 0.01
+    for n in range(4):
+        await stage.submit(f"r{n}", steps=20)
+    await until(lambda: len(worker.batches) > 30)
+    await saved(stage)
+    worker.script.go.clear()
+    leader = scheduler.shard.leader
+    await asyncio.sleep(0.3)
+    await leader._journal.until_committed(leader._journal.version)
+    events = await stage.shard_events()
+    assert any(isinstance(e.payload, SchedulerDecided) for e in events)
+    found = await recover(
+        RecoverySource(
+            store=stage.store,
+            stream="scheduler-0",
+            models=DeployedModels(Catalog.load(models=(MODEL,))),
+            policy=leader._parts.policy,
+        )
+    )
+    assert not found.anew
+    assert found.version == len(events)
+    assert found.core.digest() == leader.core.digest()
+    assert SavedTerm.decode((await saved(stage))[0].body).cursors
+    worker.script.go.set()
+    for n in range(4):
+        await stage.ended(f"r{n}")
