@@ -11,6 +11,7 @@ import grpc
 
 from fastvideo.api.artifacts.v1 import artifacts_pb2, artifacts_pb2_grpc
 from fastvideo.api.sessions.v1 import sessions_pb2, sessions_pb2_grpc
+from fastvideo.errors import FailedPrecondition
 from fastvideo.rpc.errors import from_rpc_error
 from fastvideo.rpc.identity import DEFAULT_TENANT
 from fastvideo.rpc.incoming import incoming
@@ -68,6 +69,17 @@ class ArtifactProxy(artifacts_pb2_grpc.ArtifactServiceServicer):
     ) -> artifacts_pb2.ListArtifactsResponse:
         return await _forward(self._stub.ListArtifacts, request, context)
 
+    async def PutBlob(
+        self, request_iterator: AsyncIterator[artifacts_pb2.PutBlobRequest], context: Context
+    ) -> artifacts_pb2.PutBlobResponse:
+        raise _between_services("PutBlob")
+
+    async def GetBlob(
+        self, request: artifacts_pb2.GetBlobRequest, context: Context
+    ) -> AsyncIterator[artifacts_pb2.GetBlobResponse]:
+        raise _between_services("GetBlob")
+        yield  # Makes it the generator that a server stream is.
+
 
 class SessionProxy(sessions_pb2_grpc.SessionServiceServicer):
     """All of the session service."""
@@ -94,6 +106,15 @@ class SessionProxy(sessions_pb2_grpc.SessionServiceServicer):
         self, request: sessions_pb2.CloseSessionRequest, context: Context
     ) -> sessions_pb2.CloseSessionResponse:
         return await _forward(self._stub.CloseSession, request, context)
+
+
+def _between_services(method: str) -> FailedPrecondition:
+    """Blobs have no owner, so nobody could say whose they are."""
+    return FailedPrecondition(
+        f"{method} is between services; users put and get artifacts",
+        reason="NOT_FOR_USERS",
+        subject=method,
+    )
 
 
 async def _forward(

@@ -123,3 +123,20 @@ async def test_a_part_that_names_no_artifact_of_its_kind_is_refused(
         assert type(error) is kind
         assert error.subject == "inputs[0].latent.artifact_id"
     assert await artifacts.gateway.size() == before
+
+
+async def test_blobs_are_between_services(artifacts: ArtifactWorld) -> None:
+    digest = hashlib.sha256(BYTES).hexdigest()
+    header = artifacts_pb2.PutBlobHeader(digest=digest, size_bytes=len(BYTES))
+    sent = [
+        artifacts_pb2.PutBlobRequest(header=header),
+        artifacts_pb2.PutBlobRequest(chunk=BYTES),
+    ]
+    await artifacts.direct.PutBlob(iter(sent))
+    with pytest.raises(grpc.RpcError) as put:
+        await artifacts.through.PutBlob(iter(sent))
+    with pytest.raises(grpc.RpcError) as got:
+        async for _ in artifacts.through.GetBlob(artifacts_pb2.GetBlobRequest(digest=digest)):
+            pass
+    for refused in (put, got):
+        assert from_rpc_error(refused.value).reason == "NOT_FOR_USERS"
