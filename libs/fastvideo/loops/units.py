@@ -33,7 +33,8 @@ class UnitShape:
     cache_plan: CachePlan = field(default_factory=CachePlan)
     # Of a loop of several kinds; None is its main one.
     kind: UnitKind | None = None
-    # How many of the loop's steps the unit covers; a window covers several.
+    # How many of the loop's steps the unit covers. Inside of a unit there is no boundary, unlike
+    # in the window of a dispatch, which runs several units.
     steps: int = 1
     # False for a unit off the step path.
     compute: bool = True

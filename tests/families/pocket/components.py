@@ -9,6 +9,7 @@ import torch
 from torch import nn
 from transformers import LlamaForCausalLM
 
+from fastvideo.loops.batch_invariance import ROWS_MAX, Rows, exact_rows_max
 from fastvideo.loops.samplers import UniPC
 from fastvideo.model.specs import ModelSpec
 from fastvideo.models.wan.components import Transformer
@@ -45,6 +46,27 @@ class Reasoner(nn.Module):
         self._layers: int = config.num_hidden_layers
         self._heads: int = config.num_key_value_heads
         self._head_size: int = config.hidden_size // config.num_attention_heads
+        # Requests whose tokens may be read together on this machine.
+        self.exact_batch_max = self._measured_batch_max()
+
+    def _measured_batch_max(self) -> int:
+        """How many rows, each one token behind a text of its own, have the bits of one alone."""
+
+        def make_rows(count: int, generator: torch.Generator) -> Rows:
+            shape = (count, self._layers, self._heads, self._slots, self._head_size)
+            keys, values = (torch.randn(shape, generator=generator) for _ in range(2))
+            tokens = torch.randint(0, 256, (count,), generator=generator)
+            starts = torch.randint(1, self.context - 1, (count,), generator=generator)
+            return tokens, starts, keys, values
+
+        def forward(rows: Rows) -> torch.Tensor:
+            tokens, starts, keys, values = rows
+            caches = [KeysValues(keys=k, values=v) for k, v in zip(keys, values, strict=True)]
+            texts = [(token,) for token in tokens.tolist()]
+            return torch.stack(self.read(texts, starts.tolist(), caches)[0])
+
+        with torch.no_grad():
+            return exact_rows_max(forward, make_rows, ROWS_MAX)
 
     def empty_cache(self) -> KeysValues:
         """A cache that nothing was read into."""

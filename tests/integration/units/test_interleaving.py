@@ -75,6 +75,7 @@ def turns(log: Any, one: set[UnitKind], other: set[UnitKind]) -> int:
     return sum(left != right for left, right in itertools.pairwise(order))
 
 
+@pytest.mark.slow
 @pytest.mark.row("LOOP-08")
 def test_interleaved_equals_serial_with_shared_prompts_and_warm_caches(
     make_engine: MakeEngine, engine: Engine, run_all: Run
@@ -190,6 +191,7 @@ def test_the_gates_of_interleaved_requests_do_not_mix(engine: Engine, run_all: R
     assert all(2 <= count < 12 for count in guided)
 
 
+@pytest.mark.slow
 @pytest.mark.row("SCH-12")
 def test_a_stream_of_short_answers_cannot_starve_a_long_video(
     engine: Engine, run_all: Run, record: Run

@@ -18,8 +18,6 @@ MakeRequest = Callable[..., RequestSpec]
 
 CANCEL = CancelScope(kind=CancelScopeKind.REQUEST, target_id="r")
 
-pytestmark = pytest.mark.row("VAL-09")
-
 
 @pytest.fixture
 def sectioned(world: World) -> World:

@@ -41,6 +41,8 @@ class TellState(StateBase):
     values: torch.Tensor
     prefill_key: str
     token_key: str
+    # Requests that may share a decode.
+    batch_max: int
 
     @property
     def to_read(self) -> int:
@@ -86,6 +88,7 @@ class TellKernel:
             values=cache.values,
             prefill_key=batch_key(instance, self.spec.loop_id, phase="prefill"),
             token_key=batch_key(instance, self.spec.loop_id, phase="token"),
+            batch_max=min(reasoner.exact_batch_max, self.spec.step_policy.max_batch),
         )
 
     def plan_step(self, state: TellState, context: PlanContext) -> WorkPlan | None:
@@ -101,7 +104,7 @@ class TellKernel:
             left = min(chunks - state.version - 1, room // self._chunk_tokens - 1)
         else:
             stop, tokens = state.read + 1, 1
-            kind, key, most = UnitKind.AR_TOKEN, state.token_key, self.spec.step_policy.max_batch
+            kind, key, most = UnitKind.AR_TOKEN, state.token_key, state.batch_max
             left = min(total - state.version - 1, room - 1)
         shape = UnitShape(
             kind=kind,
