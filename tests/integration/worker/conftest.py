@@ -41,6 +41,7 @@ from fastvideo.scheduling.events import (
     LoopPrepared,
     RequestSnapshotted,
     WorkerAttached,
+    WorkerReattached,
 )
 from fastvideo.scheduling.request_scheduler import ProgramGraph, program_graph
 from fastvideo.scheduling.work import LoopRef, LoopResult, StepResult, WorkPlan
@@ -194,7 +195,8 @@ def worker(start_worker: StartWorker) -> WorkerProcess:
     return start_worker()
 
 
-_EPOCHS = itertools.count(1)
+# Room for later epochs of the same test.
+_EPOCHS = itertools.count(10, 10)
 
 
 @pytest.fixture
@@ -241,9 +243,21 @@ def make_spec(entry: CatalogEntry) -> Callable[..., RequestSpec]:
 class SchedulerClient:
     """The scheduler's end of Attach: sends commands and waits for what they give."""
 
-    def __init__(self, address: str, epoch: int, timeout_s: float = 10.0) -> None:
+    def __init__(
+        self,
+        address: str,
+        epoch: int,
+        timeout_s: float = 10.0,
+        resume: tuple[str, int] | None = None,
+    ) -> None:
         self.epoch = epoch
         self.attached: WorkerAttached | None = None
+        # Of a client that goes on: what came again, and what the worker says that it holds.
+        self.again: list[Any] = []
+        self.reattached: WorkerReattached | None = None
+        # The number of the last report.
+        self.reported = 0
+        self._resume = resume
         self.draining = asyncio.Event()
         self.heartbeats = 0
         self._timeout_s = timeout_s
@@ -259,13 +273,23 @@ class SchedulerClient:
         self._call: Any = self.stub.Attach(self._outgoing())
         await self.write(
             hello=worker_pb2.Hello(
-                scheduler_id="scheduler-1", heartbeat_timeout_seconds=self._timeout_s
+                scheduler_id="scheduler-1",
+                heartbeat_timeout_seconds=self._timeout_s,
+                resume_incarnation=self._resume[0] if self._resume else "",
+                resume_after=self._resume[1] if self._resume else 0,
             )
         )
         self._reader = asyncio.create_task(self._read())
         self._beater = asyncio.create_task(self._beat())
-        self.attached = await self.next(WorkerAttached)
-        return self
+        while True:
+            event = await self.next(object)
+            if isinstance(event, WorkerAttached):
+                self.attached = event
+                return self
+            if isinstance(event, WorkerReattached):
+                self.reattached = event
+                return self
+            self.again.append(event)
 
     async def __aexit__(
         self,
@@ -349,6 +373,7 @@ class SchedulerClient:
     async def _read(self) -> None:
         kinds = {
             "attached": WorkerAttached,
+            "reattached": WorkerReattached,
             "loop_prepared": LoopPrepared,
             "loop_failed": LoopFailed,
             "batch_executed": BatchExecuted,
@@ -363,16 +388,19 @@ class SchedulerClient:
                 elif kind == "draining":
                     self.draining.set()
                 else:
-                    self._events.put_nowait(wire.from_proto(kinds[kind], getattr(response, kind)))
+                    event = wire.from_proto(kinds[kind], getattr(response, kind))
+                    self.reported = max(self.reported, getattr(event, "report", 0))
+                    self._events.put_nowait(event)
             self._events.put_nowait(EOFError("the stream ended"))
         except grpc.aio.AioRpcError as error:
             self._events.put_nowait(error)
 
     async def _beat(self) -> None:
         for sequence in itertools.count(1):
+            # Not right behind Hello: a write to a stream that was refused hides why.
+            await asyncio.sleep(self._timeout_s / 4)
             if self._beats:
                 await self.write(heartbeat=worker_pb2.Heartbeat(sequence=sequence))
-            await asyncio.sleep(self._timeout_s / 4)
 
 
 @dataclass
