@@ -14,7 +14,7 @@ from fastvideo.simulation.checker import Checker
 from fastvideo.simulation.faults import Faults
 from fastvideo.simulation.figures import Figures, RunFigures
 from fastvideo.simulation.history import History
-from fastvideo.simulation.leader import Entry
+from fastvideo.simulation.leader import Entry, Note
 from fastvideo.simulation.reading import Scenario
 from fastvideo.simulation.shard import Shard
 from fastvideo.simulation.snapshots import SnapshotStore
@@ -74,7 +74,7 @@ class World:
         self._arrivals = arrivals(trace, scenario.models, scenario.recordings, seed)
         self._more = True
         self._compare_every = max(1, len(self.workers) // _COMPARED_WORKERS)
-        self._replaying = False
+        self._listeners: list[Note] = []
 
     # -- running -------------------------------------------------------------------------
 
@@ -176,7 +176,13 @@ class World:
 
     # -- what is noted -------------------------------------------------------------------
 
+    def listen(self, listener: Note) -> None:
+        """Be told of every entry."""
+        self._listeners.append(listener)
+
     def _note(self, entry: Entry) -> None:
+        for listener in self._listeners:
+            listener(entry)
         self.history.take(entry)
         self.figures.take(entry)
         compared = self.history.inputs % self._compare_every == 0
