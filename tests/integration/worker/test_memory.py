@@ -4,7 +4,7 @@ import asyncio
 import shutil
 import statistics
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -73,6 +73,11 @@ async def calls_of(worker: Any) -> AsyncIterator[Calls]:
         yield Calls(worker_pb2_grpc.WorkerServiceStub(channel))
 
 
+def stop(worker: Any) -> None:
+    worker.process.terminate()
+    assert worker.process.wait(20) == 0
+
+
 @pytest.fixture(scope="module")
 def own_checkpoints(tmp_path_factory: pytest.TempPathFactory, entry: CatalogEntry) -> Path:
     """A folder of checkpoints that a test may change."""
@@ -83,12 +88,14 @@ def own_checkpoints(tmp_path_factory: pytest.TempPathFactory, entry: CatalogEntr
 
 
 @pytest.fixture(scope="module")
-def own_worker(start_worker: Any, own_checkpoints: Path) -> Any:
+def own_worker(start_worker: Any, own_checkpoints: Path) -> Iterator[Any]:
     """A worker that no other module shares."""
-    return start_worker(
+    worker = start_worker(
         "worker-memory",
         {"FASTVIDEO_CHECKPOINTS": str(own_checkpoints), "FASTVIDEO_KEEP_LOOPS_S": "0"},
     )
+    yield worker
+    stop(worker)
 
 
 def change_weights(folder: Path, factor: float) -> None:
@@ -290,8 +297,7 @@ async def test_weights_that_changed_in_their_place_do_not_wake_unasked(
     async with client_type(worker.address, epoch) as client:
         driven = await driver(client, entry, make_spec("changed")).run()
     assert driven.results["denoise"].digests["latents"]
-    worker.process.terminate()
-    assert worker.process.wait(20) == 0
+    stop(worker)
 
 
 @pytest.mark.slow
@@ -309,10 +315,10 @@ async def test_a_model_that_cannot_fit_is_refused_before_anything_is_loaded(
         after = await calls.call("Health")
         assert dict(after.memory_bytes) == dict(before.memory_bytes)
         assert after.memory_high_water_bytes["weights"] <= after.memory_budget_bytes["weights"]
-    worker.process.terminate()
-    assert worker.process.wait(20) == 0
+    stop(worker)
 
 
+@pytest.mark.slow
 @pytest.mark.row("DEP-12")
 async def test_the_start_is_measured_and_the_first_request_after_it_is_not_slow(
     start_worker: Any,
@@ -345,8 +351,7 @@ async def test_the_start_is_measured_and_the_first_request_after_it_is_not_slow(
                         if batch.kind is not UnitKind.ARTIFACT_WRITE
                     )
                 )
-        worker.process.terminate()
-        assert worker.process.wait(20) == 0
+        stop(worker)
         first, *later = device_seconds
         ratios.append(first / statistics.median(later))
         if ratios[-1] < 2.0:
@@ -359,9 +364,9 @@ async def test_the_start_is_measured_and_the_first_request_after_it_is_not_slow(
 
 
 @pytest.fixture(scope="module")
-def small_worker(start_worker: Any) -> Any:
+def small_worker(start_worker: Any) -> Iterator[Any]:
     """A worker with little memory: decoding may hold a quarter, enough for the default size."""
-    return start_worker(
+    worker = start_worker(
         "worker-roles",
         {
             "FASTVIDEO_MEMORY_BYTES": str(200 << 20),
@@ -369,6 +374,8 @@ def small_worker(start_worker: Any) -> Any:
             "FASTVIDEO_KEEP_LOOPS_S": "0",
         },
     )
+    yield worker
+    stop(worker)
 
 
 @pytest.mark.row("MEM-03")
