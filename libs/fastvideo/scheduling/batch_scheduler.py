@@ -85,7 +85,7 @@ class BatchScheduler:
         room = min(first.unit.max_batch, self._policy.batch_units_max)
         if room == 1:
             return (first.unit,)
-        for mate in ready.mates(first.unit):
+        for mate in ready.mates(first):
             # The strictest member bounds the batch.
             room = min(room, mate.unit.max_batch)
             if len(units) >= room:

@@ -4,8 +4,9 @@ measured.
 A phase is what the unit says (`cost_phase`), or a whole request of a program. The export,
 `deployment.card.CostModel`, is what fleet routing prices with.
 
-What was seen is predicted as it was seen. For the rest there are two rules, each with what it
-falls back on:
+What was seen is predicted as it was seen: by the mean of the newest measurements, without those
+that stand out, such as a first forward that warms something up. For the rest there are two rules,
+each with what it falls back on:
 
 - another number of units: a forward has a fixed part and a part for each unit; both are fitted
   to the numbers that were seen, or the fixed share of the phase's other shapes is taken;
@@ -32,21 +33,28 @@ ENTRIES_MAX: Final = 10_000
 NEIGHBOURS_MAX: Final = 64
 # Attention grows with the square of the elements, and nothing of ours faster.
 POWER_MAX: Final = 2.0
+# A measurement that is further from the typical one than by this factor stands out.
+OUTLIER: Final = 1.5
 # Weight of the newest prediction in the error over all.
 ERROR_SMOOTHING: Final = 0.02
 
 
 @dataclass(slots=True)
 class _Measured:
-    """A running mean of seconds."""
+    """What forwards of one size took lately, seconds, the newest last."""
 
+    recent: list[float]
     seconds: float
     samples: int = 1
 
-    def add(self, seconds: float, smoothing: float) -> None:
-        # The plain mean while there are few samples, exponential smoothing afterwards.
-        self.seconds += max(smoothing, 1.0 / (self.samples + 1)) * (seconds - self.seconds)
+    def add(self, seconds: float, samples_max: int) -> None:
+        self.recent.append(seconds)
+        del self.recent[:-samples_max]
         self.samples += 1
+        # What stands out is slow, hardly ever fast, so of two the faster one counts.
+        typical = sorted(self.recent)[(len(self.recent) - 1) // 2]
+        near = [s for s in self.recent if typical / OUTLIER <= s <= typical * OUTLIER]
+        self.seconds = sum(near) / len(near)
 
 
 @dataclass(slots=True)
@@ -70,22 +78,34 @@ class _Shape:
     sizes: dict[int, _Measured] = field(default_factory=dict)
     error: _Error = field(default_factory=_Error)
 
+    def predict(self, units: int) -> float | None:
+        """Seconds of a forward of that size, if this shape alone says it."""
+        sized = self.sizes.get(units)
+        if sized is not None and sized.samples > 1:
+            return sized.seconds
+        line = self.line()
+        if line is None:
+            return sized.seconds if sized is not None else None
+        others = line[0] + line[1] * units
+        return others if sized is None else min(sized.seconds, OUTLIER * others)
+
     def line(self) -> tuple[float, float] | None:
         """Seconds of a forward's fixed part and of each unit; None with one number of units."""
-        if len(self.sizes) < 2:
-            return None
-        return _line((n, known.seconds) for n, known in self.sizes.items())
+        sure = [(n, known.seconds) for n, known in self.sizes.items() if known.samples > 1]
+        if len(sure) < 2:
+            sure = [(n, known.seconds) for n, known in self.sizes.items()]
+        return _line(sure) if len(sure) > 1 else None
 
 
 class CostEstimator:
     """The shard's one cost model, for admission, placement and the deployment card."""
 
     # Not in a snapshot (`snapshot`): what its maker gives it.
-    DERIVED: ClassVar = frozenset({"_priors", "_smoothing"})
+    DERIVED: ClassVar = frozenset({"_priors", "_samples_max"})
 
-    def __init__(self, priors: Priors, *, smoothing: float = 0.3) -> None:
+    def __init__(self, priors: Priors, *, samples_max: int = 7) -> None:
         self._priors = priors
-        self._smoothing = smoothing
+        self._samples_max = samples_max
         self._shapes: dict[tuple[str, str, str], _Shape] = {}
         # (model, phase) to its shapes, in the order of their first measurement.
         self._phases: dict[tuple[str, str], dict[str, None]] = {}
@@ -105,10 +125,8 @@ class CostEstimator:
         """Seconds of one forward over `units` units of that shape; 0.0 when nothing is known."""
         known = self._shapes.get((model_id, phase, shape))
         if known is not None:
-            sized = known.sizes.get(units)
-            if sized is not None:
-                return sized.seconds
-            return self._other_size(model_id, phase, known, units)
+            seconds = known.predict(units)
+            return self._scaled(model_id, phase, known, units) if seconds is None else seconds
         neighbours = self._neighbours(model_id, phase)
         elements = shape_elements(shape)
         if neighbours:
@@ -130,13 +148,13 @@ class CostEstimator:
         known = self._shapes.get((model_id, phase, shape))
         if known is None:
             known = self._remember(model_id, phase, shape)
-        known.error.add(predicted, seconds, self._smoothing)
+        known.error.add(predicted, seconds, 1.0 / self._samples_max)
         self._error.add(predicted, seconds, ERROR_SMOOTHING)
         sized = known.sizes.get(units)
         if sized is None:
-            known.sizes[units] = _Measured(seconds)
+            known.sizes[units] = _Measured([seconds], seconds)
         else:
-            sized.add(seconds, self._smoothing)
+            sized.add(seconds, self._samples_max)
 
     def export(self) -> CostModel:
         """What is known, one entry a (model, phase, shape), seconds of one unit alone."""
@@ -170,22 +188,17 @@ class CostEstimator:
         shapes = list(self._phases.get((model_id, phase), ()))[-NEIGHBOURS_MAX:]
         return [self._shapes[(model_id, phase, shape)] for shape in shapes]
 
-    def _other_size(self, model_id: str, phase: str, known: _Shape, units: int) -> float:
-        line = known.line()
-        if line is not None:
-            return line[0] + line[1] * units
+    def _scaled(self, model_id: str, phase: str, known: _Shape, units: int) -> float:
+        """Seconds of another size than the only one that was seen of a shape."""
         ((size, measured),) = known.sizes.items()
         share = _fixed_share(self._neighbours(model_id, phase))
         return _scaled(measured.seconds / _scaled(1.0, share, size), share, units)
 
     def _one(self, known: _Shape) -> float:
         """Seconds of a forward of one unit, by what is known of the shape alone."""
-        sized = known.sizes.get(1)
-        if sized is not None:
-            return sized.seconds
-        line = known.line()
-        if line is not None:
-            return line[0] + line[1]
+        seconds = known.predict(1)
+        if seconds is not None:
+            return seconds
         ((size, measured),) = known.sizes.items()
         return measured.seconds / size
 

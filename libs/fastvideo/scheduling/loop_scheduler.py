@@ -44,8 +44,9 @@ class LoopRun:
     result: LoopResult | None = None
     # The snapshot that it was made from.
     restore: LoopSnapshot | None = None
-    # What its last unit declared.
+    # What its last unit declared, and as amounts.
     declared: ResourceRequest | None = None
+    amounts: dict[str, float] = field(default_factory=dict)
     # What stays reserved on its worker until it ends.
     kept: dict[str, float] = field(default_factory=dict)
 

@@ -110,15 +110,13 @@ class SchedulingPolicy:
     drain_seconds_max: float = 2.0
     # Progress is told when it rose by at least this much, and at the end of a node.
     progress_step_min: float = 0.01
-    # Weight of the newest measurement in a cost, 0 to 1.
-    cost_smoothing: float = 0.3
+    # Newest measurements that a prediction is made of.
+    cost_samples_max: int = 7
 
     def __post_init__(self) -> None:
         """Check every value."""
         for knob in fields(self):
             _check(knob.name, getattr(self, knob.name))
-        if self.cost_smoothing > 1:
-            raise InvalidField("cost_smoothing", self.cost_smoothing, "at most 1")
 
     def slo_class(self, priority: int) -> SloClass | None:
         """The class of requests with that priority."""

@@ -30,6 +30,7 @@ def queue_unit(
         running=request.running,
         now=now,
         bill=tenant_bill(state, request, seconds),
+        amounts=run.amounts if run.declared is unit.resources else None,
         kept={
             resource: amount - run.kept.get(resource, 0)
             for resource, amount in wanted.items()

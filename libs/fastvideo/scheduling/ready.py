@@ -58,6 +58,7 @@ class ReadyUnit:
     INCIDENTAL: ClassVar = frozenset({"place"})
 
     unit: WorkUnit
+    group: GroupKey
     place: Place
     since: datetime
     # All that it reserves, its slot and its seconds left out; what its loop keeps included.
@@ -93,10 +94,12 @@ class ReadyUnits:
         now: datetime,
         bill: Bill = NO_BILL,
         kept: Mapping[str, float] | None = None,
+        amounts: Mapping[str, float] | None = None,
     ) -> None:
         """Offer a unit; its tenant is charged `bill` for it.
 
-        `kept` is what its loop will keep more than it keeps already.
+        `kept` is what its loop will keep more than it keeps already, `amounts` what it declares,
+        for a caller that knows.
         """
         self.arrivals += 1
         place = Place(
@@ -107,13 +110,14 @@ class ReadyUnits:
             self.arrivals,
             unit.unit_id,
         )
-        amounts = declared_amounts(unit.resources)
+        amounts = declared_amounts(unit.resources) if amounts is None else amounts
         if kept:
             amounts = {**amounts, **kept}
-        self.units[unit.unit_id] = ReadyUnit(unit, place, now, amounts, kept or {}, bill)
+        group = group_of(unit)
+        self.units[unit.unit_id] = ReadyUnit(unit, group, place, now, amounts, kept or {}, bill)
         if not running:
             self.fresh[unit.unit_id] = None
-        insort(self.groups.setdefault(group_of(unit), []), place)
+        insort(self.groups.setdefault(group, []), place)
 
     def remove(self, unit_id: str) -> None:
         """Take out a unit that will not run, whether or not it is there."""
@@ -153,7 +157,7 @@ class ReadyUnits:
         place = ready.place._replace(fresh=0)
         # Assigning to a key that is there keeps its place in the order of arrival.
         self.units[unit_id] = replace(ready, place=place)
-        insort(self.groups.setdefault(group_of(ready.unit), []), place)
+        insort(self.groups.setdefault(ready.group, []), place)
 
     def starving(self, now: datetime, waited_seconds: float) -> ReadyUnit | None:
         """The unit that has waited longest, if that is as long as given."""
@@ -174,10 +178,10 @@ class ReadyUnits:
         for place, _ in heads:
             yield self.units[place.unit_id]
 
-    def mates(self, unit: WorkUnit) -> Iterator[ReadyUnit]:
+    def mates(self, first: ReadyUnit) -> Iterator[ReadyUnit]:
         """The units that may share a forward with this one, in order, itself left out."""
-        for place in self.groups[group_of(unit)]:
-            if place.unit_id != unit.unit_id:
+        for place in self.groups[first.group]:
+            if place.unit_id != first.unit.unit_id:
                 yield self.units[place.unit_id]
 
     def _kind_tag(
@@ -191,7 +195,7 @@ class ReadyUnits:
         self._take(ready)
 
     def _take(self, ready: ReadyUnit) -> None:
-        key = group_of(ready.unit)
+        key = ready.group
         group = self.groups[key]
         del group[bisect_left(group, ready.place)]
         if not group:

@@ -314,7 +314,7 @@ def new_state(catalog: ModelCatalog, policy: SchedulingPolicy, epoch: int) -> Sc
             worker_budget={**DEFAULT_BUDGET, **policy.worker_budget},
             role_budgets=policy.role_budgets,
         ),
-        costs=CostEstimator(catalog.cost_prior, smoothing=policy.cost_smoothing),
+        costs=CostEstimator(catalog.cost_prior, samples_max=policy.cost_samples_max),
         placement=PlacementScheduler(),
         programs=RequestScheduler(catalog),
         loop_rules=LoopScheduler(),

@@ -8,7 +8,7 @@ from typing import Final
 
 from fastvideo.errors import FailedPrecondition
 from fastvideo.requests.types import RequestSpec
-from fastvideo.scheduling.admission import unit_amounts
+from fastvideo.scheduling.admission import declared_amounts, unit_amounts
 from fastvideo.scheduling.affinity import session_key
 from fastvideo.scheduling.cost import request_shape
 from fastvideo.scheduling.lines import PlaceKind
@@ -55,8 +55,10 @@ def place_kind(policy: SchedulingPolicy, spec: RequestSpec) -> PlaceKind:
 def learn_need(state: SchedulerState, request: LiveRequest, run: LoopRun, unit: WorkUnit) -> bool:
     """Remember what a unit declares; False when its loop declared the same before."""
     if run.declared is not None and run.declared == unit.resources:
+        run.declared = unit.resources
         return False
     run.declared = unit.resources
+    run.amounts = declared_amounts(unit.resources)
     key = need_key(request.spec)
     needs = state.needs.get(key)
     if needs is None:

@@ -59,7 +59,7 @@ def test_the_documentation_lists_every_knob_with_its_default():
         ("window_steps_max: many", "window_steps_max"),
         ("window_steps_max: 0", "window_steps_max"),
         ("tenant_weights: {a: -1}", "tenant_weights.a"),
-        ("cost_smoothing: 2", "cost_smoothing"),
+        ("cost_samples_max: 1.5", "cost_samples_max"),
         ("slo_classes: {fast: {target_seconds: -1}}", "slo_classes.fast"),
         ("- 1", "yaml"),
         ("a: [", "yaml"),
