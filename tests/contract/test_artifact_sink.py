@@ -5,6 +5,7 @@ import hashlib
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any, TypeVar
 
 import grpc
@@ -38,7 +39,7 @@ from fastvideo.rpc.channel import open_channel
 from fastvideo.rpc.server import Server, Service
 from fastvideo_artifacts.catalog import Catalog
 from fastvideo_artifacts.history import ArtifactHistory
-from fastvideo_artifacts.plain_blobs import PlainBlobs
+from fastvideo_artifacts.plain_blobs import BlobLimits, PlainBlobs
 from fastvideo_artifacts.servicer import ArtifactServicer
 from fastvideo_artifacts.uploads import UploadLimits, Uploads
 from fastvideo_worker.artifact_client import GrpcArtifacts, NoArtifacts
@@ -83,7 +84,11 @@ async def serving(
         history = ArtifactHistory(store, appender, clock)
         blobs = open_blobs("memory:///")
         uploads = Uploads(history, blobs, clock, UploadLimits(2**30, 2**20))
-        servicer = make(Catalog(history, blobs), uploads, PlainBlobs(blobs, blob_bytes_max))
+        servicer = make(
+            Catalog(history, blobs),
+            uploads,
+            PlainBlobs(blobs, BlobLimits(blob_bytes_max, timedelta(hours=1)), clock),
+        )
         service = Service.of(
             artifacts_pb2.DESCRIPTOR,
             "ArtifactService",

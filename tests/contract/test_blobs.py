@@ -130,6 +130,16 @@ async def test_what_is_not_there_is_not_found(blobs: BlobStore) -> None:
     await blobs.delete(missing)
 
 
+async def test_blobs_that_are_older_than_a_moment_are_removed(blobs: BlobStore) -> None:
+    now = datetime.now(UTC)
+    stored = [await blobs.put(chunks_of(secrets.token_bytes(100))) for _ in range(3)]
+    assert await blobs.remove_older(now - timedelta(hours=1)) == 0
+    assert {blob async for blob in blobs.list()} == set(stored)
+    assert await blobs.remove_older(now + timedelta(hours=1)) == 3
+    assert [blob async for blob in blobs.list()] == []
+    assert await blobs.remove_older(now + timedelta(hours=1)) == 0
+
+
 @pytest.mark.parametrize("digest", ["", "abc", "../../etc/passwd", "A" * 64])
 async def test_what_is_no_digest_is_refused(blobs: BlobStore, digest: str) -> None:
     for call in (blobs.head, blobs.exists, blobs.delete):

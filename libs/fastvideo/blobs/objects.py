@@ -131,10 +131,16 @@ class ObjectBlobStore:
                     digest = found["path"].removeprefix(f"{_BLOBS}/").replace("/", "")
                     yield Blob(digest, found["size"])
 
+    async def remove_older(self, before: datetime) -> int:
+        return await self._remove_older(_BLOBS, before)
+
     async def remove_unfinished(self, before: datetime) -> int:
+        return await self._remove_older(_UNFINISHED, before)
+
+    async def _remove_older(self, prefix: str, before: datetime) -> int:
         removed = 0
-        with _errors_of_the_store(_UNFINISHED):
-            async for page in obstore.list(self._store, prefix=_UNFINISHED):
+        with _errors_of_the_store(prefix):
+            async for page in obstore.list(self._store, prefix=prefix):
                 for found in page:
                     if found["last_modified"] < before:
                         await obstore.delete_async(self._store, found["path"])

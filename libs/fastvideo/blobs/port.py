@@ -60,6 +60,10 @@ class BlobStore(Protocol):
         """All blobs, in no order."""
         ...
 
+    async def remove_older(self, before: datetime) -> int:
+        """Remove the blobs that were stored before a moment; how many there were."""
+        ...
+
     async def remove_unfinished(self, before: datetime) -> int:
         """Remove what puts that died before a moment left behind; how many there were."""
         ...

@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import Final
 
 from fastvideo.api.artifacts.v1 import artifacts_pb2, artifacts_pb2_grpc
-from fastvideo.blobs import open_blobs
+from fastvideo.blobs import ObjectBlobStore, open_blobs
 from fastvideo.clock import SystemClock
 from fastvideo.events.appender import Appender
 from fastvideo.events.open_bus import open_bus
@@ -18,7 +18,7 @@ from fastvideo.telemetry.logging import get_logger
 from fastvideo_artifacts.catalog import Catalog
 from fastvideo_artifacts.config import Config
 from fastvideo_artifacts.history import ArtifactHistory
-from fastvideo_artifacts.plain_blobs import PlainBlobs
+from fastvideo_artifacts.plain_blobs import BlobLimits, PlainBlobs
 from fastvideo_artifacts.servicer import ArtifactServicer
 from fastvideo_artifacts.uploads import UploadLimits, Uploads
 
@@ -26,6 +26,9 @@ _LOG: Final = get_logger(__name__)
 
 # Longer than any upload takes: a part that is older belongs to a process that died.
 UNFINISHED_KEPT: Final = timedelta(days=1)
+
+# Apart from the artifacts, since they are removed by age alone.
+_PLAIN: Final = "/plain"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,18 +48,23 @@ async def running_artifacts(config: Config) -> AsyncIterator[RunningArtifacts]:
         _, wakeups = await stack.enter_async_context(open_bus(config.nats_url))
         appender = await stack.enter_async_context(Appender(store, wakeups))
         clock = SystemClock()
-        blobs = open_blobs(
-            config.blobs_url, {"endpoint": config.s3_endpoint} if config.s3_endpoint else None
-        )
+        blobs = _open_blobs(config)
         removed = await blobs.remove_unfinished(clock.now() - UNFINISHED_KEPT)
         if removed:
             _LOG.info("removed unfinished uploads", count=removed)
         history = ArtifactHistory(store, appender, clock)
         limits = UploadLimits(config.artifact_bytes_max, config.update_every_bytes)
+        plain = PlainBlobs(
+            _open_blobs(config, _PLAIN),
+            BlobLimits(config.artifact_bytes_max, config.blobs_kept),
+            clock,
+        )
+        clearing = asyncio.create_task(plain.keep_clear())
+        stack.callback(clearing.cancel)
         servicer = ArtifactServicer(
             Catalog(history, blobs),
             Uploads(history, blobs, clock, limits),
-            PlainBlobs(blobs, config.artifact_bytes_max),
+            plain,
             clock,
         )
         service = Service.of(
@@ -67,3 +75,9 @@ async def running_artifacts(config: Config) -> AsyncIterator[RunningArtifacts]:
         )
         server = await stack.enter_async_context(Server(config.listen, [service]))
         yield RunningArtifacts(server.address)
+
+
+def _open_blobs(config: Config, below: str = "") -> ObjectBlobStore:
+    """The configured store, or a part of it."""
+    options = {"endpoint": config.s3_endpoint} if config.s3_endpoint else None
+    return open_blobs(config.blobs_url.rstrip("/") + below, options)

@@ -1,6 +1,7 @@
 """The service's configuration; the only reader of the environment here."""
 
 from dataclasses import dataclass, field
+from datetime import timedelta
 
 from fastvideo.service import Environment
 
@@ -23,6 +24,8 @@ class Config:
     artifact_bytes_max: int = 4096 * MIB
     # An artifact.updated event at most every so many bytes.
     update_every_bytes: int = 8 * MIB
+    # How long a blob without a record is kept.
+    blobs_kept: timedelta = timedelta(hours=24)
     log_level: str = "INFO"
     otlp_endpoint: str | None = None
 
@@ -42,6 +45,7 @@ def load_config(environment: Environment) -> Config:
         update_every_bytes=environment.count(
             "FASTVIDEO_ARTIFACT_UPDATE_BYTES", Config.update_every_bytes
         ),
+        blobs_kept=timedelta(hours=environment.number("FASTVIDEO_BLOB_HOURS_KEPT", 24, least=1)),
         log_level=environment.log_level,
         otlp_endpoint=environment.otlp_endpoint,
     )

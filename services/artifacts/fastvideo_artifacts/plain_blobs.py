@@ -1,23 +1,40 @@
 """Blobs without a record: bytes by their digest, such as the snapshots that events name."""
 
+import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Final
 
 from fastvideo.api.artifacts.v1 import artifacts_pb2
 from fastvideo.blobs import Blob, BlobStore
-from fastvideo.errors import InvalidField, ResourceExhausted
+from fastvideo.clock import Clock
+from fastvideo.errors import InvalidField, ResourceExhausted, Unavailable
 from fastvideo.rpc.unknown_fields import refuse_unknown_fields
 from fastvideo.telemetry.logging import get_logger
 from fastvideo_artifacts.headers import DIGEST
 
-_LOG = get_logger(__name__)
+_LOG: Final = get_logger(__name__)
+
+CLEARING_S: Final = 600.0
+"""Seconds between two looks for old blobs."""
+
+
+@dataclass(frozen=True, slots=True)
+class BlobLimits:
+    """The largest blob, and how long one is kept: whoever needs it longer does without."""
+
+    bytes_max: int
+    kept: timedelta
 
 
 class PlainBlobs:
     """Puts and gives blobs. A put that breaks off leaves nothing."""
 
-    def __init__(self, blobs: BlobStore, bytes_max: int) -> None:
+    def __init__(self, blobs: BlobStore, limits: BlobLimits, clock: Clock) -> None:
         self._blobs = blobs
-        self._bytes_max = bytes_max
+        self._limits = limits
+        self._clock = clock
 
     async def put(self, header: artifacts_pb2.PutBlobHeader, chunks: AsyncIterator[bytes]) -> Blob:
         """The stored blob; putting it again changes nothing.
@@ -27,11 +44,12 @@ class PlainBlobs:
         """
         refuse_unknown_fields(header)
         require_digest("header.digest", header.digest)
-        if header.size_bytes > self._bytes_max:
+        bytes_max = self._limits.bytes_max
+        if header.size_bytes > bytes_max:
             raise ResourceExhausted(
-                f"the blob has {header.size_bytes} bytes; the most is {self._bytes_max}",
+                f"the blob has {header.size_bytes} bytes; the most is {bytes_max}",
                 subject="blob_bytes",
-                attributes={"bytes_max": str(self._bytes_max)},
+                attributes={"bytes_max": str(bytes_max)},
             )
         blob = await self._blobs.put(_exactly(header.size_bytes, chunks), header.digest)
         _LOG.info("blob stored", digest=blob.digest, size_bytes=blob.size_bytes)
@@ -41,6 +59,20 @@ class PlainBlobs:
         """The bytes. Raises NotFound, and CorruptBlob after the last of changed ones."""
         require_digest("digest", digest)
         return self._blobs.read(digest)
+
+    async def keep_clear(self) -> None:
+        """Remove what is older than it is kept, now and again; runs until it is cancelled."""
+        while True:
+            before = self._clock.now() - self._limits.kept
+            try:
+                removed = await self._blobs.remove_older(before)
+                removed += await self._blobs.remove_unfinished(before)
+            except Unavailable as error:
+                _LOG.warning("old blobs were not removed", error=error.message)
+            else:
+                if removed:
+                    _LOG.info("removed old blobs", count=removed)
+            await asyncio.sleep(CLEARING_S)
 
 
 def require_digest(field: str, value: str) -> None:

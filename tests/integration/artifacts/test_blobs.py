@@ -4,6 +4,7 @@ import asyncio
 import hashlib
 import urllib.request
 from collections.abc import AsyncIterator, Iterable, Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from fastvideo.errors import (
     ResourceExhausted,
 )
 from fastvideo.rpc.errors import from_rpc_error
-from tests.integration.artifacts.worlds import World, pieces, world_of
+from tests.integration.artifacts.worlds import World, header_of, pieces, world_of
 
 DATA = bytes(range(256)) * 1000
 DIGEST = hashlib.sha256(DATA).hexdigest()
@@ -149,6 +150,30 @@ async def test_a_put_that_breaks_off_leaves_nothing(world: World, tmp_path: Path
             await asyncio.sleep(0.01)
     assert isinstance(await refusal(get(world)), NotFound)
     assert (await world.stub.PutBlob(sent(chunks=[DATA]))).digest == DIGEST
+
+
+async def test_blobs_are_removed_by_their_age_and_artifacts_are_not(
+    postgres_dsn: str, tmp_path: Path
+) -> None:
+    url = (tmp_path / "blobs").as_uri()
+    async with world_of(postgres_dsn, url) as world:
+        await world.accept()
+        record = await world.put(header_of(), DATA)
+        await world.stub.PutBlob(sent(chunks=[DATA]))
+    # Whatever is there was stored before a moment that is still to come.
+    async with world_of(postgres_dsn, url, blobs_kept=timedelta(hours=-1)) as world:
+        async with asyncio.timeout(10):
+            while await _is_there(world):
+                await asyncio.sleep(0.01)
+        assert await world.get(header_of().artifact_id) == (record, DATA)
+
+
+async def _is_there(world: World) -> bool:
+    try:
+        await get(world)
+    except grpc.aio.AioRpcError:
+        return False
+    return True
 
 
 async def test_changed_bytes_are_told_and_a_put_makes_them_whole(
