@@ -281,6 +281,7 @@ class LoopTable:
         """Begin anew: attempts that were released may come again."""
         with self._changed:
             self._closed.clear()
+            self._ended.clear()
 
     def scopes_of(self, unit_ids: Iterable[str]) -> set[Scope]:
         """The attempts that planned units are of."""

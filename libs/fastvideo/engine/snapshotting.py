@@ -1,7 +1,6 @@
 """Attempts saved at a boundary and made again from what was saved, here or elsewhere."""
 
 import hashlib
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Final
 
@@ -176,17 +175,20 @@ class Snapshots:
             result=replace(restore.loop_result, loop=command.loop),
             saved=replace(restore, loop=command.loop),
         )
-        self._loops.add_ended(command.loop, ended)
-        for name, value in saved.parts.items():
-            self._values.put(scope, f"{command.loop.node_id}.{name}", value, role=role)
+        try:
+            for name, value in saved.parts.items():
+                self._values.put(scope, f"{command.loop.node_id}.{name}", value, role=role)
+            self._loops.add_ended(command.loop, ended)
+        except FastVideoError:
+            self._values.release_node(scope, command.loop.node_id)
+            raise
         return WorkPlan(loop=command.loop, state_version=restore.state_version)
 
     def _save(self, scope: Scope, boundary: Boundary) -> tuple[LoopSnapshot, ...]:
         snapshots = []
-        values = self._values.all(scope)
         for ended in boundary.ended:
             if ended.saved is None:
-                ended.saved = self._kept(ended, values)
+                ended.saved = self._kept(scope, ended)
             snapshots.append(ended.saved)
         for loop, state in boundary.loops:
             if loop.saved is None or loop.saved.state_version != state.version:
@@ -194,10 +196,12 @@ class Snapshots:
             snapshots.append(loop.saved)
         return tuple(snapshots)
 
-    def _kept(self, ended: EndedLoop, values: Mapping[str, Any]) -> LoopSnapshot:
+    def _kept(self, scope: Scope, ended: EndedLoop) -> LoopSnapshot:
         """A snapshot of what an ended loop left."""
         ref = ended.result.loop
-        parts = {name: values[f"{ref.node_id}.{name}"] for name in ended.result.value_names}
+        parts = self._values.bind(
+            scope, {name: f"{ref.node_id}.{name}" for name in ended.result.value_names}
+        )
         kernel, instance = self._residents.kernel(ended.model_instance_id, ended.loop_id)
         with self._room(ref.node_id, parts):
             data = encode(

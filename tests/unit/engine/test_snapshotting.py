@@ -378,6 +378,22 @@ def test_a_snapshot_that_does_not_fit_is_refused_and_leaves_nothing(
     assert len(_run(world, _restored(world, replace(command, restore=saved)))) == 3
 
 
+def test_outputs_that_do_not_fit_are_refused_whole(
+    make_world: type[World], make_request: MakeRequest, make_command: MakeCommand
+) -> None:
+    request = make_request("r")
+    world = make_world()
+    _run(world, world.prepare(request))
+    [saved] = _snapshot(world, "r").snapshots
+    # Of three values the last does not fit.
+    there = make_world(shelf=world.shelf, limits=ExecutorLimits(values_per_request=2))
+    error = _refusal(there, replace(make_command(request, attempt=2), restore=saved))
+    assert (error.reason, error.subject) == ("RESOURCE_EXHAUSTED", "values")
+    there.executor.release(ReleaseLoops(request_id="r", attempt=2))
+    assert there.pools.in_use_bytes() == there.start_bytes
+    assert there.executor.snapshot(SnapshotLoops(request_id="r", attempt=2)).snapshots == ()
+
+
 def test_a_snapshot_under_changed_weights_is_refused(
     make_world: type[World], make_request: MakeRequest, make_command: MakeCommand
 ) -> None:
