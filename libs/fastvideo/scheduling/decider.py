@@ -260,9 +260,19 @@ class Decider:
             placement = state.placement.place(request.spec, wish_of(state, request))
             if placement is not None and request.graph is not None:
                 yield from self._assign(request, request.graph, placement, now)
+            elif placement is None and request.losses == 0:
+                # One that was thrown back waits for workers that may come back with its weights.
+                yield from self._refuse_stale(request, now)
             if not request.worker_id and head.request_id in state.requests:
                 yield from make_room(state, request, sum(stuck.values()), now)
                 stuck[key] = stuck.get(key, 0) + 1
+
+    def _refuse_stale(self, request: LiveRequest, now: datetime) -> Iterator[Decision]:
+        """Fail a request whose weights no worker has any more, since a sync took them away."""
+        try:
+            self._state.placement.check_weights(request.spec, wish_of(self._state, request))
+        except FastVideoError as error:
+            yield from self._fail(request, error_detail(error), now)
 
     # -- batches -------------------------------------------------------------------------
 

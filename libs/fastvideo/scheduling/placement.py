@@ -167,7 +167,7 @@ class PlacementScheduler:
         Workers that drain do not count, and nothing is said while none has the model. Raises
         StaleWeights when they have it with other weights than it must run on.
         """
-        self._check_weights(spec, wish)
+        self.check_weights(spec, wish)
         lacks = [
             _lack(host, wish)
             for host in self._hosts.values()
@@ -183,7 +183,8 @@ class PlacementScheduler:
                 attributes={"needed": f"{needed:g}", "limit": f"{limit:g}"},
             )
 
-    def _check_weights(self, spec: RequestSpec, wish: Wish) -> None:
+    def check_weights(self, spec: RequestSpec, wish: Wish) -> None:
+        """Raise StaleWeights when the model is there, but only with other weights."""
         if not spec.required_weights_version:
             return
         anyone = replace(spec, required_weights_version="")
