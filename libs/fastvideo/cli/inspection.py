@@ -17,6 +17,7 @@ from fastvideo.errors import InvalidField
 from fastvideo.events.types import Event
 from fastvideo.requests.types import RequestState, RequestStatus
 from fastvideo.sessions.types import SessionState
+from fastvideo.simulation.recorded import recorded_lines
 
 PAGE_MAX = 200
 # How long a cancelled request may take to reach its next boundary, seconds.
@@ -38,26 +39,7 @@ def list_requests(address: str, status: str, session_id: str, limit: int, *, as_
     allowed = ", ".join(RequestStatus)
     if status and status not in list(RequestStatus):
         raise InvalidField("--status", status, allowed)
-    wanted = RequestStatus(status) if status else None
-
-    async def collect() -> list[RequestState]:
-        found: list[RequestState] = []
-        token = ""
-        async with AsyncClient(address) as client:
-            while len(found) < limit:
-                page = await client.list(
-                    status=wanted,
-                    session_id=session_id,
-                    page_size=min(limit - len(found), PAGE_MAX),
-                    page_token=token,
-                )
-                found += page.items
-                token = page.next_page_token
-                if not token:
-                    break
-        return found
-
-    states = run(collect())
+    states = run(_collect(address, RequestStatus(status) if status else None, session_id, limit))
     if as_json:
         print_json([request_record(state) for state in states])
         return
@@ -68,6 +50,33 @@ def list_requests(address: str, status: str, session_id: str, limit: int, *, as_
             for state in states
         ]
     )
+
+
+def record_arrivals(address: str, limit: int) -> None:
+    """When the newest requests came and what they asked, one JSON object a line."""
+    for line in recorded_lines(run(_collect(address, None, "", limit))):
+        print_json(line)
+
+
+async def _collect(
+    address: str, status: RequestStatus | None, session_id: str, limit: int
+) -> list[RequestState]:
+    """Requests, the newest first."""
+    found: list[RequestState] = []
+    token = ""
+    async with AsyncClient(address) as client:
+        while len(found) < limit:
+            page = await client.list(
+                status=status,
+                session_id=session_id,
+                page_size=min(limit - len(found), PAGE_MAX),
+                page_token=token,
+            )
+            found += page.items
+            token = page.next_page_token
+            if not token:
+                break
+    return found
 
 
 def cancel_request(

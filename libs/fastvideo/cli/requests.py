@@ -1,4 +1,4 @@
-"""`fastvideo request`: get, list, cancel and watch."""
+"""`fastvideo request`: get, list, cancel, watch and arrivals."""
 
 import os
 from typing import Annotated
@@ -20,6 +20,7 @@ def register(parent: typer.Typer) -> None:
     app.command("list")(list_requests)
     app.command("cancel")(cancel)
     app.command("watch")(watch)
+    app.command("arrivals")(arrivals)
     parent.add_typer(app, name="request")
 
 
@@ -75,6 +76,20 @@ def watch(
     from fastvideo.cli.inspection import watch_request
 
     watch_request(_address(gateway, data), request_id, after, as_json=as_json)
+
+
+def arrivals(
+    limit: Annotated[int, typer.Option(min=1, help="At most so many, the newest.")] = 10_000,
+    gateway: Gateway = "",
+    data: DataOption = None,
+) -> None:
+    """Record when requests came and what they asked, for `fastvideo simulate`.
+
+    One JSON object a line, the oldest first; no prompt is among it.
+    """
+    from fastvideo.cli.inspection import record_arrivals
+
+    record_arrivals(_address(gateway, data), limit)
 
 
 def _address(gateway: str, data: DataOption) -> str:

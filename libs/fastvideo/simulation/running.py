@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from multiprocessing import get_context
 from pathlib import Path
 
 from fastvideo.simulation.figures import RunFigures
@@ -40,6 +41,7 @@ def run_worlds(
         for seed in seeds:
             yield run_world(path, changes, seed)
         return
-    with ProcessPoolExecutor(processes) as pool:
+    # Not by fork, which copies the locks of threads that are not copied.
+    with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
         count = len(seeds)
         yield from pool.map(run_world, [path] * count, [changes] * count, seeds)
