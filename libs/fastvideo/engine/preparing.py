@@ -60,9 +60,7 @@ class Preparer:
             # Released meanwhile: what was fetched for it since is nobody's.
             self._forget(scope)
             raise
-        check_weights(
-            self._residents, command.request, command.model_instance_id, command.loop_id
-        )
+        check_weights(self._residents, command.request, command.model_instance_id, command.loop_id)
         self._memory.take_now(command)
         with torch.no_grad():
             if command.restore is None:
