@@ -1,6 +1,6 @@
-"""P7: from a unit's report to the start of the next one; and P4: the core alone.
+"""P7: from a unit's report to the start of the next one.
 
-P7 runs a real scheduler process, with its log, its relay and its traces, and a worker here whose
+It runs a real scheduler process, with its log, its relay and its traces, and a worker here whose
 units sleep for 5 ms; a scheduler writes and relays while units run. Its peer is a bare grpc.aio
 stream between two processes, in the same direction: the client answers what the server sends.
 """
@@ -12,10 +12,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections import deque
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -33,113 +31,19 @@ from fastvideo.events.records import AppendCommand, StreamAppend
 from fastvideo.events.types import EventMetadata
 from fastvideo.requests.events import RequestAccepted
 from fastvideo.requests.state import stream_of
-from fastvideo.requests.types import RequestSpec
-from fastvideo.scheduling.events import DispatchBatch
-from fastvideo.scheduling.inputs import RequestSubmitted
-from fastvideo.scheduling.policy import SchedulingPolicy
-from fastvideo.scheduling.work import LoopRef, StepRange, WorkUnit
 from tests.integration.scheduler.scripted_worker import MODEL, ScriptedWorker
 from tests.plugins.servers import NatsServer, PostgresServer, free_port
-from tests.unit.scheduling.world import World, request, units_of
+from tests.unit.scheduling.world import request
 
-IDS = ("P4", "P7")
+IDS = ("P7",)
 ROUNDS = 12
 STEPS = 60
 UNIT_SECONDS = 0.005
-CORE_UNITS = 20_000
-LOOPS_A_WORKER = 10
 
 
 def measure() -> list[Measurement]:
-    """Both figures."""
-    return [_core(), _dispatch()]
-
-
-# -- P4: the core alone ------------------------------------------------------------------
-
-
-def _core() -> Measurement:
-    small, large = [], []
-    for _ in range(3):
-        small.append(_core_seconds_per_unit(1_000))
-        large.append(_core_seconds_per_unit(10_000))
-    few, many = statistics.median(small), statistics.median(large)
-    return Measurement(
-        id="P4",
-        what="core, 10,000 live loops on 1,000 workers, CPU seconds a unit",
-        value=many,
-        unit="s",
-        peer=few,
-        peer_name="1,000 loops on 100 workers",
-        goal="<= 1.3 x, and >= 20,000 units/s",
-        met=many <= 1.3 * few and 1 / many >= 20_000,
-        details={"units_per_s_10000": 1 / many, "units_per_s_1000": 1 / few},
-    )
-
-
-class _Units(Sequence[WorkUnit]):
-    """The units of a loop, each made when it is asked for."""
-
-    def __init__(self, spec: RequestSpec, loop: LoopRef, instance: str) -> None:
-        self._units = units_of(spec, loop, instance)
-        self._steps = CORE_UNITS if loop.node_id == "denoise" else len(self._units)
-
-    def __len__(self) -> int:
-        return self._steps
-
-    def __getitem__(self, index):
-        if isinstance(index, slice):
-            return [self[i] for i in range(*index.indices(len(self)))]
-        if self._steps == len(self._units):
-            return self._units[index]
-        first = self._units[0]
-        return replace(
-            first,
-            unit_id=f"{first.unit_id}/{index}",
-            step_range=StepRange(start=index, stop=index + 1, total=self._steps),
-        )
-
-
-def _core_seconds_per_unit(loops: int) -> float:
-    """Run denoise loops in batches; only the CPU time of the core itself counts."""
-    world = World(policy=SchedulingPolicy(resident_requests_max=LOOPS_A_WORKER), plan=_Units)
-    workers = [f"w{n}" for n in range(loops // LOOPS_A_WORKER)]
-    for worker_id in workers:
-        world.attach(worker_id)
-    for n in range(loops):
-        spec = request(f"r{n}", steps=1)
-        world.specs[f"r{n}"] = spec
-        world.tell(RequestSubmitted(spec=spec))
-    for worker_id in workers:
-        _reach_denoising(world, worker_id)
-    world.history.clear()
-    turn, units, seconds = deque(workers), 0, 0.0
-    while units < CORE_UNITS:
-        worker_id = turn[0]
-        turn.rotate(-1)
-        report = world.execution(worker_id)
-        begun = time.thread_time()
-        decisions = world.core.decide(report, world.now)
-        seconds += time.thread_time() - begun
-        for decision in decisions:
-            if isinstance(decision, DispatchBatch):
-                units += len(decision.unit_ids)
-            world._carry_out(decision)
-    return seconds / units
-
-
-def _reach_denoising(world: World, worker_id: str) -> None:
-    worker = world.workers[worker_id]
-    while True:
-        while worker.preparing:
-            world.prepare(worker_id)
-        batch = next(iter(worker.batches.values()))
-        if batch.kind == "diffusion_step" and len(batch.unit_ids) > 1:
-            return
-        world.execute(worker_id)
-
-
-# -- P7: dispatch ------------------------------------------------------------------------
+    """Dispatch against a bare stream."""
+    return [_dispatch()]
 
 
 def _dispatch() -> Measurement:
