@@ -32,7 +32,7 @@ MakeEngine = Callable[..., Engine]
 Asked = dict[str, Any]
 
 MIB = 1 << 20
-WAIT_S_MAX = 120.0
+WAIT_S_MAX = 600.0
 # Half of the activations' pool, 12 MiB, just holds one frame's decoding; what requests keep
 # has the other half, so that only some of them are let in at once.
 TIGHT_BYTES = 80 * MIB
@@ -160,9 +160,10 @@ def test_in_a_soak_of_mixed_kinds_no_unit_fails_for_memory_and_all_of_it_comes_b
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("seed", range(3))
 def test_a_longer_soak_ends_as_the_short_one(tight: Engine, record: Run, seed: int) -> None:
-    soak(tight, record, count=250, seed=seed)
+    soak(tight, record, count=200, seed=seed)
 
 
 def test_requests_that_had_to_wait_for_memory_have_the_bits_of_requests_alone(
