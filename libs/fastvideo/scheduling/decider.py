@@ -35,6 +35,7 @@ from fastvideo.scheduling.news import queue_news
 from fastvideo.scheduling.placement import Placement
 from fastvideo.scheduling.preemption import make_room
 from fastvideo.scheduling.ready import ReadyUnits
+from fastvideo.scheduling.relief import overdue
 from fastvideo.scheduling.request_scheduler import ProgramGraph
 from fastvideo.scheduling.state import LiveRequest, Saving, SchedulerState, Worker
 from fastvideo.scheduling.transfer import PHASE as TRANSFER_PHASE
@@ -246,7 +247,15 @@ class Decider:
         state.touched_models.clear()
         # How many at the front of a line can have no place now; the next may want another one.
         stuck: dict[tuple[PlaceKind, str], int] = {}
+        tried: set[str] = set()
         while True:
+            late = overdue(state, models, now, tried)
+            if late is not None and late.graph is not None:
+                tried.add(late.request_id)
+                placement = state.placement.place(late.spec, wish_of(state, late))
+                if placement is not None:
+                    yield from self._assign(late, late.graph, placement, now)
+                    continue
             heads = [
                 (front(line[index].rank, tenant_id, state.shares), line[index], (kind, tenant_id))
                 for kind, tenant_id, line in state.lines.of(models)

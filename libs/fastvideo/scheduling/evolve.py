@@ -37,6 +37,7 @@ from fastvideo.scheduling.events import (
 from fastvideo.scheduling.loop_scheduler import LoopRun
 from fastvideo.scheduling.movement import begin_saving, keep_done, leave
 from fastvideo.scheduling.queueing import charge_place, kind_bill, settle_place
+from fastvideo.scheduling.relief import note_relief
 from fastvideo.scheduling.state import Flight, LiveRequest, SchedulerState
 
 
@@ -102,6 +103,7 @@ def _assign(state: SchedulerState, decision: AssignLoop, now: datetime) -> None:
         if session:
             keys_max = state.policy.affinity_keys_max
             state.affinity.learn(decision.worker_id, (session,), keys_max)
+        note_relief(state, request, now)
         state.dequeue(request)
         charge_place(state, request)
         request.muted_told = {}

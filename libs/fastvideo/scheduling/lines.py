@@ -39,6 +39,10 @@ class Lines:
 
     # Model to kinds of places to tenants; no line is empty.
     by_model: dict[str, dict[PlaceKind, dict[str, list[Waiting]]]] = field(default_factory=dict)
+    # Who waits for each kind of place, in the order in which they came; none is empty.
+    entered: dict[PlaceKind, dict[str, None]] = field(default_factory=dict)
+    # Kinds whose latest place went to who had waited longest, and for too long.
+    relieved: dict[PlaceKind, None] = field(default_factory=dict)
     # Requests that nobody has told yet that they wait.
     untold: dict[str, None] = field(default_factory=dict)
     # Kinds whose order changed since it was told, and when each was told last.
@@ -59,6 +63,7 @@ class Lines:
         lines = self.by_model.setdefault(kind.model_id, {}).setdefault(kind, {})
         line = lines.setdefault(tenant_id, [])
         insort(line, Waiting(rank, request_id))
+        self.entered.setdefault(kind, {})[request_id] = None
         self.untold[request_id] = None
         if len(lines) > 1 or line[-1].request_id != request_id:
             self.stale[kind] = None
@@ -72,13 +77,19 @@ class Lines:
         if index == len(line) or line[index].request_id != request_id:
             return
         del line[index]
+        del self.entered[kind][request_id]
         self.stale[kind] = None
         if not line:
             del lines[tenant_id]
         if not lines:
-            del self.by_model[kind.model_id][kind]
+            del self.by_model[kind.model_id][kind], self.entered[kind]
+            self.relieved.pop(kind, None)
             self.stale.pop(kind, None)
             self.told_at.pop(kind, None)
+
+    def longest(self, kind: PlaceKind) -> str:
+        """Who has waited longest for such places; empty when nobody waits."""
+        return next(iter(self.entered.get(kind, ())), "")
 
     def before(self, kind: PlaceKind, rank: Rank, request_id: str) -> int:
         """How many wait for the same that would go first if shares did not matter."""

@@ -75,6 +75,9 @@ class SchedulingPolicy:
     # A unit that waited this long goes before the others in every second batch, whatever its
     # priority.
     starving_wait_seconds_max: float = 5.0
+    # A request that waited this long for a place gets every second one that is its kind and
+    # becomes free, whatever its priority and its tenant's share.
+    queue_wait_seconds_max: float = 60.0
     # Units that one dispatch may pass over because their resources are taken.
     deferrals_max: int = 8
     # Tenant to its share of device-seconds relative to others'; 1 for one that is not named.

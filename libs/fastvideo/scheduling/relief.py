@@ -1,0 +1,46 @@
+"""Requests that have waited for a place for too long: every second place is theirs.
+
+Priority, deadlines and shares order who waits for a place. A crowd of a higher class would keep
+others waiting for as long as it lasts; so once a request has waited for W =
+`queue_wait_seconds_max`, it waits for at most twice as many places as there are requests that
+came before it.
+"""
+
+from collections.abc import Collection, Iterable
+from datetime import datetime
+
+from fastvideo.scheduling.state import LiveRequest, SchedulerState
+
+
+def overdue(
+    state: SchedulerState, models: Iterable[str], now: datetime, tried: Collection[str]
+) -> LiveRequest | None:
+    """Who of these models' lines has waited longest and for too long, if it is their turn."""
+    found: LiveRequest | None = None
+    for model_id in models:
+        for kind in state.lines.by_model.get(model_id, ()):
+            request = state.requests.get(state.lines.longest(kind))
+            if (
+                request is not None
+                and request.request_id not in tried
+                and kind not in state.lines.relieved
+                and _waited_too_long(state, request, now)
+                and (found is None or request.accepted_at < found.accepted_at)
+            ):
+                found = request
+    return found
+
+
+def note_relief(state: SchedulerState, request: LiveRequest, now: datetime) -> None:
+    """A request gets a place: note whether it was one that had waited for too long."""
+    lines, kind = state.lines, request.place_kind
+    longest = lines.longest(kind) == request.request_id
+    if longest and _waited_too_long(state, request, now):
+        lines.relieved[kind] = None
+    else:
+        lines.relieved.pop(kind, None)
+
+
+def _waited_too_long(state: SchedulerState, request: LiveRequest, now: datetime) -> bool:
+    waited = (now - request.accepted_at).total_seconds()
+    return waited >= state.policy.queue_wait_seconds_max

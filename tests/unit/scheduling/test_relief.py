@@ -1,0 +1,53 @@
+"""Nobody waits for a place for as long as a crowd of a higher class lasts."""
+
+from itertools import pairwise
+
+from fastvideo.scheduling.core import SchedulerCore
+from fastvideo.scheduling.events import AssignLoop
+from fastvideo.scheduling.policy import SchedulingPolicy
+from tests.unit.scheduling.world import Catalog, World
+
+POLICY = SchedulingPolicy(
+    resident_requests_max=1, queue_wait_seconds_max=2.0, preemptions_max=0, window_steps_max=1
+)
+
+
+def crowd(policy: SchedulingPolicy, low: tuple[str, ...]) -> tuple[World, list[str]]:
+    """Two urgent requests come for each that ends; gives who got a place, in order."""
+    world = World(policy=policy)
+    world.attach()
+    world.batch_seconds = 0.05
+    for request_id in low:
+        world.submit(request_id, steps=1, priority=0)
+    for number in range(40):
+        world.submit(f"high{number}", steps=1, priority=5)
+        for _ in range(9):
+            world.step()
+    placed = [d.loop.request_id for d in world.made(AssignLoop) if d.loop.node_id == "encode"]
+    return world, placed
+
+
+def test_who_waited_too_long_gets_a_place_before_others_of_higher_priority() -> None:
+    _, placed = crowd(POLICY, ("first", "low1", "low2", "low3"))
+    assert {"low1", "low2", "low3"} <= set(placed)
+    # One after the other, with others between them.
+    places = [placed.index(name) for name in ("low1", "low2", "low3")]
+    assert places == sorted(places)
+    assert places[0] > 3
+    assert all(later - earlier >= 2 for earlier, later in pairwise(places))
+
+
+def test_until_then_priority_counts() -> None:
+    patient = SchedulingPolicy(
+        resident_requests_max=1, queue_wait_seconds_max=900.0, preemptions_max=0
+    )
+    _, placed = crowd(patient, ("first", "low1"))
+    assert "low1" not in placed
+
+
+def test_a_replay_knows_whose_turn_it_is() -> None:
+    world, _ = crowd(POLICY, ("first", "low1", "low2", "low3"))
+    again = SchedulerCore(Catalog(), policy=POLICY, epoch=1)
+    for event, now, decisions in world.history:
+        again.replay(event, decisions, now)
+    assert again.digest() == world.core.digest()
