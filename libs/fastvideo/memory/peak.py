@@ -23,12 +23,14 @@ _ALLOCATION: Final = "memory_alloc"
 def measured_peak(work: Callable[[], T]) -> tuple[T, int]:
     """What the work gives, and the bytes that it had allocated at most beyond those before it.
 
-    On a CPU these are the allocations of this thread through torch's allocator, buffers inside
-    of kernels included. 0 bytes when this thread is being profiled by somebody else.
+    On CUDA those of the current device, when the work used it. On a CPU the allocations of this
+    thread through torch's allocator, buffers inside of kernels included; 0 bytes when this
+    thread is being profiled by somebody else.
     """
-    if torch.cuda.is_available():
-        return _on_cuda(work)
-    return _on_cpu(work)
+    if not torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        return _on_cpu(work)
+    (result, host), device = _on_cuda(lambda: _on_cpu(work))
+    return result, device or host
 
 
 def _on_cuda(work: Callable[[], T]) -> tuple[T, int]:

@@ -7,9 +7,6 @@ import torch
 
 from fastvideo.memory.peak import measured_peak
 
-# The CPU's measurement; on a device other allocations come in.
-pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="measures another device")
-
 ROW_BYTES = 1000 * 4
 
 
@@ -80,3 +77,17 @@ def test_within_another_measurement_nothing_is_told() -> None:
     outer = measured_peak(lambda: measured_peak(lambda: torch.ones(1000)))
     (_, inner_peak), peak = outer
     assert (inner_peak, peak) == (0, ROW_BYTES)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
+def test_on_a_device_what_it_held_at_most_counts() -> None:
+    before = torch.ones(1 << 20, device="cuda")
+
+    def work() -> torch.Tensor:
+        kept = [torch.ones(1 << 20, device="cuda") for _ in range(3)]
+        return kept[0]
+
+    kept, peak = measured_peak(work)
+    assert kept.shape == before.shape
+    assert 3 * before.nbytes <= peak < 4 * before.nbytes
