@@ -153,6 +153,11 @@ class Executor:
         """How many requests wait for the memory that they will keep here."""
         return self._memory.waiting
 
+    @property
+    def places(self) -> int:
+        """How many requests of a usual size have room at a time; 0 when that is not known yet."""
+        return self._memory.places
+
     def give_up_waiting(self, error: Exception) -> None:
         """Let no request wait for memory any longer: its loop fails with the error."""
         self._memory.give_up(error)
@@ -274,17 +279,21 @@ class Executor:
         self._streams.cancel((command.request_id, command.attempt), command.name)
 
     def release(self, command: ReleaseLoops) -> tuple[LoopRef, ...]:
-        """Free every loop and value of a request's attempt; running ones at their boundary."""
+        """Free every loop and value of a request's attempt; running ones when their unit has ended.
+
+        The attempt is over: nobody will run its loops on. Who cancels one that goes on gives it
+        to `cancel`, or waits for the boundary first, as the scheduler does.
+        """
         scope = (command.request_id, command.attempt)
         if command.node_ids:
             return self._release_nodes(scope, command)
         self._loops.close(scope, again=command.forget)
-        gone = self._loops.release(lambda loop: loop.scope == scope)
+        gone = self._loops.release(lambda loop: loop.scope == scope, forced=True)
         self._forget(scope)
         return gone
 
     def cancel(self, scope: CancelScope) -> tuple[LoopRef, ...]:
-        """Free the loops that a scope names; running ones go at their boundary.
+        """Free the loops that a scope names, each at the next boundary that its plan declares.
 
         Raises InvalidField for a scope that a worker does not know.
         """
@@ -359,7 +368,9 @@ class Executor:
             self._loops.drop_ended(scope, node_id)
             self.values.release_node(scope, node_id)
         return self._loops.release(
-            lambda loop: loop.scope == scope and loop.ref.node_id in command.node_ids
+            lambda loop: loop.scope == scope and loop.ref.node_id in command.node_ids,
+            # Of loops that are to be forgotten nobody knows, so nobody runs them on.
+            forced=command.forget,
         )
 
     @property

@@ -101,15 +101,21 @@ def test_a_cancel_while_a_unit_runs_waits_for_the_boundary_too(
     assert sectioned.executor.loops == 0
 
 
-def test_a_release_waits_for_the_boundary_and_a_start_over_does_not(
-    sectioned: World, make_request: MakeRequest
+@pytest.mark.parametrize("how", ["release", "start over", "unload"])
+def test_where_nobody_is_left_to_run_it_on_a_loop_goes_wherever_it_stands(
+    sectioned: World, make_request: MakeRequest, how: str
 ) -> None:
     after(sectioned, sectioned.prepare(make_request("r", steps=9)), 1)
-    sectioned.executor.release(ReleaseLoops(request_id="r", attempt=1))
+    sectioned.executor.cancel(CANCEL)
     assert sectioned.executor.loops == 1
-    # Nobody is left to run it on.
-    sectioned.executor.start_over(1.0)
+    if how == "release":
+        sectioned.executor.release(ReleaseLoops(request_id="r", attempt=1))
+    elif how == "start over":
+        sectioned.executor.start_over(1.0)
+    else:
+        sectioned.executor.release_model("mi_toy")
     assert sectioned.executor.loops == 0
+    assert sectioned.pools.in_use_bytes() == sectioned.start_bytes
 
 
 def test_freeing_a_loop_that_runs_is_a_violation(world: World, make_request: MakeRequest) -> None:
