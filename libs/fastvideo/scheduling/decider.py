@@ -162,7 +162,7 @@ class Decider:
         """Without its worker: again elsewhere, or failed after too many losses."""
         if request.in_flight:
             return
-        if request.losses < self._state.policy.attempts_max:
+        if request.suspect_losses < self._state.policy.attempts_max:
             if request.worker_id:
                 yield self._release(request)
             yield RestartRequest(
@@ -173,7 +173,7 @@ class Decider:
             return
         error = ErrorDetail(
             reason=WORKER_LOST,
-            message=f"tried {request.losses} times; {request.lost_reason}",
+            message=f"{request.suspect_losses} times without getting further; {request.lost_reason}",
             subject=request.request_id,
             attributes={"attempts": str(request.attempt)},
         )

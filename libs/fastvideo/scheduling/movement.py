@@ -85,6 +85,22 @@ def keep_done(request: LiveRequest) -> None:
             request.done[node_id] = None
 
 
+def count_loss(state: SchedulerState, request: LiveRequest) -> None:
+    """A worker was lost under a request: before its loops are forgotten.
+
+    One that only waited there, or that gets further from loss to loss, did not kill it.
+    """
+    request.losses += 1
+    runs = any(run.in_flight or run.phase is LoopPhase.PREPARING for run in request.loops.values())
+    if request.graph is None or not runs:
+        return
+    fraction = state.loop_rules.fraction(request.graph, request.loops, request.done)
+    if fraction > request.lost_fraction:
+        request.lost_fraction = fraction
+        request.suspect_losses = 0
+    request.suspect_losses += 1
+
+
 def leave(state: SchedulerState, request: LiveRequest, worker: Worker) -> None:
     """A request gives its place back, with all that it had reserved there."""
     for run in request.loops.values():

@@ -38,6 +38,7 @@ from fastvideo.scheduling.inputs import (
 )
 from fastvideo.scheduling.loop_scheduler import LoopPhase
 from fastvideo.scheduling.movement import (
+    count_loss,
     keep_done,
     refused,
     restored_result,
@@ -169,7 +170,7 @@ def _attached(state: SchedulerState, event: WorkerAttached) -> None:
     state.placement.add(
         event.worker_id,
         event.instances,
-        places=state.policy.resident_requests_max,
+        places=int(worker.ledger.budget[RESIDENT]),
         role=event.role,
         slots=event.compute_slots,
         budget=worker.ledger.budget,
@@ -198,7 +199,7 @@ def _lose(state: SchedulerState, worker: Worker, reason: str) -> None:
         request = state.requests[request_id]
         request.lost_reason = f"worker {worker.worker_id} was lost: {reason}"
         request.lost_boundary = state.loop_rules.boundary(request.loops)
-        request.losses += 1
+        count_loss(state, request)
         state.vacate(request)
         keep_done(request)
         request.loops = {}

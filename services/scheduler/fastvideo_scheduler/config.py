@@ -27,7 +27,7 @@ class Config:
     # Silence after which a worker counts as lost.
     worker_timeout_s: float = 5.0
     resident_requests_max: int = 32
-    attempts_max: int = 3
+    attempts_max: int = 5
     # How the shard schedules; the two knobs above go before it.
     policy: SchedulingPolicy = field(default_factory=SchedulingPolicy)
     log_level: str = "INFO"

@@ -259,6 +259,37 @@ def test_too_many_losses_fail_the_request():
     assert failed.metrics.attempts == 2
 
 
+def test_a_request_that_gets_further_from_loss_to_loss_is_not_suspected():
+    world = World(policy=SchedulingPolicy(attempts_max=2))
+    for n in range(1, 5):
+        world.attach(f"w{n}")
+        if n == 1:
+            world.submit("r1", steps=12)
+        while not _denoising(world, 2 * n):
+            world.step()
+        world.lose(f"w{n}")
+    world.attach("w9")
+    world.run()
+    done = world.terminal("r1")
+    assert isinstance(done, CompleteRequest)
+    assert done.metrics.attempts == 5
+
+
+def test_a_request_that_only_waited_on_lost_workers_is_not_suspected():
+    world = World(policy=SchedulingPolicy(attempts_max=1))
+    world.attach("w1")
+    world.submit("r1", steps=4)
+    while not _denoising(world, 2):
+        world.step()
+    world.submit("r2", steps=4)
+    world.prepare()
+    world.lose("w1")
+    assert isinstance(world.terminal("r1"), FailRequest), "it ran"
+    world.attach("w2")
+    world.run()
+    assert isinstance(world.terminal("r2"), CompleteRequest)
+
+
 def test_a_cancel_that_races_the_loss_of_the_worker_cancels():
     world = World()
     world.attach("w1")
