@@ -107,7 +107,10 @@ class AdmissionController:
         budget: dict[str, float] = {
             COMPUTE: worker.compute_slots,
             IO: worker.io_slots,
-            RESIDENT: self._resident_requests_max,
+            RESIDENT: min(
+                self._resident_requests_max,
+                worker.resident_requests or self._resident_requests_max,
+            ),
             CAPTURE: 1,
         }
         for tag, size in worker.memory_bytes.items():

@@ -50,13 +50,14 @@ class BatchScheduler:
     def form(self, ready: ReadyUnits, ledger: Ledger, now: datetime) -> FormedBatch:
         """The next batch of one worker.
 
-        Units whose resources are taken are passed over, at most `deferrals_max` of them. Nobody
+        Units whose resources are taken are passed over, at most `deferrals_max` of them while
+        anything runs whose end will let the worker be looked at again. Nobody
         goes past one that waits for seconds alone, else those that need few would never leave
         enough for one that needs many; nor past a starved unit while something runs whose end may
         free what it needs.
         """
         deferred: list[tuple[WorkUnit, str]] = []
-        for first, starved in self._candidates(ready, now):
+        for first, starved in self._candidates(ready, now, everyone=not _runs(ledger)):
             amounts = self._with_seconds({slot_of(first.unit): 1, **first.amounts}, first, ledger)
             missing = ledger.missing(amounts)
             if missing is None:
@@ -64,19 +65,31 @@ class BatchScheduler:
             deferred.append((first.unit, missing))
             # Seconds are the currency: whoever is next waits for them, and nobody goes past.
             waits = missing.startswith(SECONDS) or (starved and _runs(ledger))
-            if waits or len(deferred) >= self._policy.deferrals_max:
+            if waits or (len(deferred) >= self._policy.deferrals_max and _runs(ledger)):
                 break
         return FormedBatch((), tuple(deferred))
 
-    def _candidates(self, ready: ReadyUnits, now: datetime) -> Iterator[tuple[ReadyUnit, bool]]:
-        """Units to begin a batch with, in order, and whether each has starved."""
+    def _candidates(
+        self, ready: ReadyUnits, now: datetime, *, everyone: bool
+    ) -> Iterator[tuple[ReadyUnit, bool]]:
+        """Units to begin a batch with, in order, and whether each has starved.
+
+        The first of each group, since its others need the same; `everyone` else too, as loops
+        that keep something may need less.
+        """
+        tried = set()
         ready.promote(now, self._policy.fresh_wait_seconds_max)
         starving = ready.starving(now, self._policy.starving_wait_seconds_max)
         if starving is not None and not ready.served_starving:
             yield starving, True
+            tried.add(starving.unit.unit_id)
         for head in ready.heads(self._policy.kind_shares):
-            if starving is None or ready.served_starving or head is not starving:
+            if head.unit.unit_id not in tried:
+                tried.add(head.unit.unit_id)
                 yield head, False
+        for other in list(ready.units.values()) if everyone else ():
+            if other.unit.unit_id not in tried:
+                yield other, False
 
     def _fill(
         self, ready: ReadyUnits, first: ReadyUnit, total: dict[str, float], ledger: Ledger

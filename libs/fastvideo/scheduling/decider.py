@@ -22,6 +22,7 @@ from fastvideo.scheduling.events import (
     DeferLoop,
     DispatchBatch,
     FailRequest,
+    PreemptRequest,
     QueueRequest,
     ReleaseRequest,
     ReportProgress,
@@ -37,6 +38,7 @@ from fastvideo.scheduling.preemption import make_room
 from fastvideo.scheduling.ready import ReadyUnits
 from fastvideo.scheduling.relief import overdue
 from fastvideo.scheduling.request_scheduler import ProgramGraph
+from fastvideo.scheduling.stalls import who_gives_way
 from fastvideo.scheduling.state import LiveRequest, Saving, SchedulerState, Worker
 from fastvideo.scheduling.transfer import PHASE as TRANSFER_PHASE
 from fastvideo.scheduling.transfer import Held, TransferScheduler, refuse_moves
@@ -71,6 +73,7 @@ class Decider:
                     yield from self._dispatch(worker, worker.compute, COMPUTE, now)
                     yield from self._dispatch(worker, worker.io, IO, now)
                     yield from to_yield(state, worker)
+                    yield from self._break_stall(worker)
         yield from queue_news(state, now)
 
     # -- one request ---------------------------------------------------------------------
@@ -178,6 +181,25 @@ class Decider:
             attributes={"attempts": str(request.attempt)},
         )
         yield from self._fail(request, error, now)
+
+    def _break_stall(self, worker: Worker) -> Iterator[Decision]:
+        """Have a request leave whose loops keep what others need, when nobody can go on."""
+        request = who_gives_way(self._state, worker)
+        if request is None:
+            return
+        reason = f"worker {worker.worker_id} is stalled: the others need what it keeps"
+        if not request.unsavable:
+            yield PreemptRequest(
+                request_id=request.request_id,
+                attempt=request.attempt,
+                worker_id=worker.worker_id,
+                reason=reason,
+            )
+            return
+        yield self._release(request)
+        yield RestartRequest(
+            request_id=request.request_id, attempt=request.attempt + 1, reason=reason
+        )
 
     def _report(self, request: LiveRequest, graph: ProgramGraph) -> Iterator[Decision]:
         fraction = min(1.0, self._state.loop_rules.fraction(graph, request.loops, request.done))

@@ -37,6 +37,8 @@ class WorkerAttached:
     snapshots: bool = False
     # Commands to prepare or run that it takes before it has answered others; 0 says nothing.
     credits: int = 0
+    # Requests whose memory it has room for at a time; 0 says nothing.
+    resident_requests: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,6 +15,7 @@ from fastvideo.errors import (
     ResourceExhausted,
 )
 from fastvideo.requests.failures import error_detail
+from fastvideo.scheduling.admission import RESIDENT
 from fastvideo.scheduling.affinity import text_keys
 from fastvideo.scheduling.cancellation import cancel_loop, cancel_stream
 from fastvideo.scheduling.endings import end_request

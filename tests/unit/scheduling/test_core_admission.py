@@ -10,6 +10,7 @@ from fastvideo.scheduling.events import (
     DeferLoop,
     DispatchBatch,
     QueueRequest,
+    RestartRequest,
 )
 from fastvideo.scheduling.policy import SchedulingPolicy
 from fastvideo.scheduling.work import ResourceRequest
@@ -232,3 +233,58 @@ def test_a_role_and_a_pool_have_the_budget_that_the_policy_gives_them():
     world.run()
     # 80 of the 1,000 that the worker announced: one at a time.
     assert [len(d.unit_ids) for d in world.made(DispatchBatch)] == [1, 1]
+
+
+def growing(spec, loop, instance):
+    """A loop of 7 steps that keeps one block more with each."""
+    return [
+        unit(
+            loop,
+            n,
+            7,
+            max_batch=1,
+            resources=ResourceRequest(compute=True, cache_blocks=2 + n, cache_blocks_kept=True),
+            instance=instance,
+        )
+        for n in range(7)
+    ]
+
+
+def test_loops_that_keep_what_the_others_need_do_not_stall_their_worker():
+    world = World(
+        policy=POLICY, catalog=Catalog(programs={MODEL: program(node("only"))}), plan=growing
+    )
+    world.attach(compute_slots=4)
+    # Each needs all 8 blocks at its end; together they have them long before.
+    for n in range(4):
+        world.submit(f"r{n}")
+    world.run()
+    assert len(world.made(CompleteRequest)) == 4
+    reasons = {d.reason for d in world.made(RestartRequest)}
+    assert reasons == {"worker w1 is stalled: the others need what it keeps"}
+    # Whoever came first never gave way.
+    assert "r0" not in {d.request_id for d in world.made(RestartRequest)}
+    assert world.reserved() == {}
+
+
+def test_what_fits_is_found_behind_many_that_do_not_when_nothing_else_runs():
+    def plan(spec, loop, instance):
+        blocks = 5 if spec.request_id == "keeper" else 1 if spec.request_id == "small" else 8
+        resources = ResourceRequest(
+            compute=True, cache_blocks=blocks, cache_blocks_kept=spec.request_id == "keeper"
+        )
+        steps = 40 if spec.request_id == "keeper" else 1
+        return [
+            unit(loop, n, steps, batch_key=spec.request_id, resources=resources, instance=instance)
+            for n in range(steps)
+        ]
+
+    policy = replace(POLICY, deferrals_max=2)
+    catalog = Catalog(programs={MODEL: program(node("only"))})
+    world = World(policy=policy, catalog=catalog, plan=plan)
+    world.attach()
+    for name in ("keeper", "big0", "big1", "big2", "small"):
+        world.submit(name)
+    world.run()
+    assert len(world.made(CompleteRequest)) == 5
+    assert world.reserved() == {}
