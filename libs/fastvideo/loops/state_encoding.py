@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 
 import torch
 
@@ -29,8 +30,19 @@ def encode_state(
     parts = [canonical_bytes(header)]
     for tensor in tensors:
         if isinstance(tensor, torch.Tensor):
-            parts.append(canonical_bytes({"dtype": str(tensor.dtype), "shape": list(tensor.shape)}))
+            parts.append(_form(tensor.dtype, tensor.shape))
             parts.append(tensor_bytes(tensor))
         else:
-            parts.append(canonical_bytes({"mark": tensor}))
+            parts.append(_mark(tensor))
     return b"\n".join(parts)
+
+
+# Both are the same few at every step.
+@lru_cache(maxsize=1024)
+def _form(dtype: torch.dtype, shape: torch.Size) -> bytes:
+    return canonical_bytes({"dtype": str(dtype), "shape": list(shape)})
+
+
+@lru_cache(maxsize=64)
+def _mark(mark: str | None) -> bytes:
+    return canonical_bytes({"mark": mark})

@@ -22,6 +22,7 @@ from fastvideo.model.component_config import config_sizes
 from fastvideo.model.specs import ComponentSpec, ModelSpec
 from fastvideo.model.tensors import check_tensors
 from fastvideo.models.recording import Recorded
+from fastvideo.models.wan.autoencoder_parts import quicken
 from fastvideo.models.wan.conditions import (
     PackedConditions,
     PreparedText,
@@ -234,6 +235,7 @@ class Vae(nn.Module):
 
     def __init__(self, spec: ComponentSpec, module: AutoencoderKLWan) -> None:
         super().__init__()
+        quicken(module)
         self.module = module
         self._spec = spec
         self._sizes = config_sizes(spec)
