@@ -280,6 +280,7 @@ class Engine:
             compute_slots=_COMPUTE_SLOTS,
             io_slots=_IO_SLOTS,
             snapshots=True,
+            resident_requests=self._executor.places,
             fingerprint=machine_fingerprint(start.threads),
         )
 

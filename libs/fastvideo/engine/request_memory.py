@@ -39,6 +39,12 @@ class RequestMemory:
         """Requests that wait for memory."""
         return self._claims.waiting
 
+    @property
+    def places(self) -> int:
+        """How many requests of a usual size have room at a time; 0 when none was seen yet."""
+        typical = self._book.typical_bytes()
+        return max(1, self._limit_bytes // typical) if typical else 0
+
     def take(self, command: PrepareLoop) -> Granted:
         """Claim what the loop's request will keep; done at once, or when others gave back.
 

@@ -61,6 +61,15 @@ class ResidencyBook:
             bounds = [_bound(program, _shape(request)) for program in seen if program.peaks]
         return int(max(bounds, default=0) * _MARGIN)
 
+    def typical_bytes(self) -> int:
+        """What one request keeps, of the smallest size that was seen of each program.
+
+        The most of all programs; 0 when none was seen yet.
+        """
+        with self._lock:
+            smallest = [min(seen.peaks.values()) for seen in self._programs.values() if seen.peaks]
+        return int(max(smallest, default=0) * _MARGIN)
+
     def forget(self, model_instance_id: str) -> None:
         """Drop what was seen of a model that is gone."""
         with self._lock:

@@ -17,7 +17,8 @@ def budget_of(worker: WorkerAttached, policy: SchedulingPolicy) -> dict[str, flo
     budget["compute_slots"] = worker.compute_slots
     budget["io_slots"] = worker.io_slots
     budget["capture_shapes"] = 1
-    budget["resident_requests"] = policy.resident_requests_max
+    announced = worker.resident_requests or policy.resident_requests_max
+    budget["resident_requests"] = min(announced, policy.resident_requests_max)
     for tag, size in worker.memory_bytes.items():
         budget[f"memory_bytes/{tag}"] = size
     given = {**policy.worker_budget, **policy.role_budgets.get(worker.role, {})}

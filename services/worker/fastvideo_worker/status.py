@@ -1,6 +1,6 @@
 """What a worker says of itself: identity, readiness, drain; and who is attached to it."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from fastvideo.engine.budgets import unit_budgets
@@ -11,6 +11,8 @@ from fastvideo.scheduling.events import WorkerAttached
 IO_SLOTS = 2
 # Commands to prepare or run that may be here and are not answered.
 COMMAND_CREDITS = 64
+# Loops that wait for memory take a credit each; as many are left for those that run.
+RESIDENT_REQUESTS_MAX = COMMAND_CREDITS // 2
 
 
 @dataclass(slots=True, kw_only=True)
@@ -32,6 +34,8 @@ class WorkerStatus:
     ready: bool = False
     draining: bool = False
     sleeping: set[MemoryTag] = field(default_factory=set)
+    # How many requests of a usual size have room at a time; 0 when that is not known.
+    places: Callable[[], int] = lambda: 0
     # How long the parts of the start took: load, probe, warm_up.
     start_seconds: Mapping[str, float] = field(default_factory=dict)
 
@@ -48,4 +52,5 @@ class WorkerStatus:
             fingerprint=self.fingerprint,
             snapshots=self.snapshots,
             credits=COMMAND_CREDITS,
+            resident_requests=min(self.places() or RESIDENT_REQUESTS_MAX, RESIDENT_REQUESTS_MAX),
         )

@@ -81,6 +81,7 @@ class Worker:
             incarnation=new_id("inc", milliseconds(self._clock.now())),
             residents=residents,
             pools=pools,
+            places=lambda: executor.places,
             compute_slots=slots,
             snapshots=bool(config.artifacts_address),
         )

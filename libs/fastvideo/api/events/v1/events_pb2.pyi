@@ -921,6 +921,7 @@ class WorkerAttached(_message.Message):
     ROLE_FIELD_NUMBER: _builtins.int
     SNAPSHOTS_FIELD_NUMBER: _builtins.int
     CREDITS_FIELD_NUMBER: _builtins.int
+    RESIDENT_REQUESTS_FIELD_NUMBER: _builtins.int
     worker_id: _builtins.str
     address: _builtins.str
     incarnation: _builtins.str
@@ -934,6 +935,8 @@ class WorkerAttached(_message.Message):
     """Commands to prepare or run that it takes before it has answered others; 0
     says nothing.
     """
+    resident_requests: _builtins.int
+    """Requests whose memory it has room for at a time; 0 says nothing."""
     @_builtins.property
     def instances(self) -> _containers.RepeatedCompositeFieldContainer[_work_pb2.ModelState]: ...
     @_builtins.property
@@ -954,10 +957,11 @@ class WorkerAttached(_message.Message):
         role: _builtins.str = ...,
         snapshots: _builtins.bool = ...,
         credits: _builtins.int = ...,
+        resident_requests: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "compute_slots", b"compute_slots", "credits", b"credits", "fingerprint", b"fingerprint", "incarnation", b"incarnation", "instances", b"instances", "io_slots", b"io_slots", "memory_bytes", b"memory_bytes", "role", b"role", "snapshots", b"snapshots", "worker_id", b"worker_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "compute_slots", b"compute_slots", "credits", b"credits", "fingerprint", b"fingerprint", "incarnation", b"incarnation", "instances", b"instances", "io_slots", b"io_slots", "memory_bytes", b"memory_bytes", "resident_requests", b"resident_requests", "role", b"role", "snapshots", b"snapshots", "worker_id", b"worker_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
