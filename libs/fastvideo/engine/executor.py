@@ -8,9 +8,9 @@ from fastvideo.clock import Clock
 from fastvideo.engine.batches import check_batch, check_command
 from fastvideo.engine.claims import Granted
 from fastvideo.engine.failures import failure_detail
-from fastvideo.engine.live import LiveLoop, LoopTable
 from fastvideo.engine.peaks import PeakBook
 from fastvideo.engine.preparing import Preparer
+from fastvideo.engine.releasing import Releaser
 from fastvideo.engine.request_memory import RequestMemory
 from fastvideo.engine.reservations import Reservations
 from fastvideo.engine.residents import Residents
@@ -23,7 +23,6 @@ from fastvideo.engine.window import Windows
 from fastvideo.errors import (
     ContractViolation,
     FailedPrecondition,
-    InvalidField,
     Unavailable,
 )
 from fastvideo.loops.contract import SharedTier
@@ -45,7 +44,6 @@ from fastvideo.scheduling.events import (
 )
 from fastvideo.scheduling.work import (
     CancelScope,
-    CancelScopeKind,
     LoopRef,
     LoopSnapshot,
     StepResult,
@@ -92,11 +90,18 @@ class Executor:
         self._clock = clock
         self._limits = limits or ExecutorLimits()
         self.values = ValueStore(pools, self._limits.values_per_request)
-        self._loops = LoopTable(self._limits.loops, self._on_freed)
         self._reservations = Reservations(pools)
         self._memory = RequestMemory(pools, self._reservations)
         self._peaks = PeakBook()
-        self._streams = CancelledStreams()
+        streams = CancelledStreams()
+        self._releaser = Releaser(
+            pools=pools,
+            values=self.values,
+            memory=self._memory,
+            streams=streams,
+            loops_max=self._limits.loops,
+        )
+        self._loops = self._releaser.loops
         self._stepper = Stepper(
             reservations=self._reservations,
             peaks=self._peaks,
@@ -105,7 +110,7 @@ class Executor:
             values=self.values,
             loops=self._loops,
             clock=clock,
-            streams=self._streams,
+            streams=streams,
             tier=tier,
         )
         self._windows = Windows(self._stepper, self._loops, self._limits.steps_per_batch)
@@ -130,7 +135,7 @@ class Executor:
             reservations=self._reservations,
             peaks=self._peaks,
             snapshots=self._snapshots,
-            forget=self._forget,
+            forget=self._releaser.forget,
         )
 
     @property
@@ -194,7 +199,7 @@ class Executor:
     def abandon(self, loop: LoopRef) -> None:
         """Give back the claim of a request whose loop is not made, unless it holds something."""
         if not self.holds(loop.request_id, loop.attempt):
-            self._forget((loop.request_id, loop.attempt))
+            self._releaser.forget((loop.request_id, loop.attempt))
 
     def execute(self, command: ExecuteBatch) -> BatchExecuted:
         """Run the units in one forward, then the steps that follow them, up to the window.
@@ -254,7 +259,7 @@ class Executor:
         scope = (command.request_id, command.attempt)
         event = self._saving.take(command)
         if event.released:
-            self._forget(scope)
+            self._releaser.forget(scope)
         return event
 
     def refused(self, command: ExecuteBatch, error: Exception) -> BatchExecuted:
@@ -276,7 +281,7 @@ class Executor:
 
         Raises ResourceExhausted for too many streams of one attempt.
         """
-        self._streams.cancel((command.request_id, command.attempt), command.name)
+        self._releaser.cancel_stream(command)
 
     def release(self, command: ReleaseLoops) -> tuple[LoopRef, ...]:
         """Free every loop and value of a request's attempt; running ones when their unit has ended.
@@ -284,44 +289,19 @@ class Executor:
         The attempt is over: nobody will run its loops on. Who cancels one that goes on gives it
         to `cancel`, or waits for the boundary first, as the scheduler does.
         """
-        scope = (command.request_id, command.attempt)
-        if command.node_ids:
-            return self._release_nodes(scope, command)
-        self._loops.close(scope, again=command.forget)
-        gone = self._loops.release(lambda loop: loop.scope == scope, forced=True)
-        self._forget(scope)
-        return gone
+        return self._releaser.release(command)
 
     def cancel(self, scope: CancelScope) -> tuple[LoopRef, ...]:
         """Free the loops that a scope names, each at the next boundary that its plan declares.
 
-        Raises InvalidField for a scope that a worker does not know.
+        Of a stream, "REQUEST/NAME", nothing more is written; it has no loop of its own. Raises
+        InvalidField for a target that cannot be.
         """
-        target = scope.target_id
-        if scope.kind is CancelScopeKind.LOOP:
-            return self._loops.release(
-                lambda loop: f"{loop.ref.request_id}/{loop.ref.node_id}" == target
-            )
-        if scope.kind is CancelScopeKind.REQUEST:
-            gone = self._loops.release(lambda loop: loop.ref.request_id == target)
-            ended = self._memory.scopes(lambda request: request.request_id == target)
-            ended |= {held for held in self.values.scopes() if held[0] == target}
-        elif scope.kind is CancelScopeKind.SESSION:
-            gone = self._loops.release(lambda loop: loop.session_id == target)
-            ended = self._memory.scopes(lambda request: request.session_id == target)
-        else:
-            raise InvalidField("scope.kind", str(scope.kind), "request, loop or session")
-        for attempt in ended | {(ref.request_id, ref.attempt) for ref in gone}:
-            self._loops.close(attempt)
-            self._forget(attempt)
-        return gone
+        return self._releaser.cancel(scope)
 
     def release_all(self) -> tuple[LoopRef, ...]:
         """Free every loop and value; running ones at their boundary."""
-        gone = self._loops.release(lambda loop: True, forced=True)
-        for scope in {*self.values.scopes(), *self._memory.scopes()}:
-            self._forget(scope)
-        return gone
+        return self._releaser.release_all()
 
     def start_over(self, timeout_s: float) -> None:
         """Free everything and forget what was released, so that any attempt may come again.
@@ -336,9 +316,7 @@ class Executor:
 
     def release_model(self, model_instance_id: str) -> tuple[LoopRef, ...]:
         """Free every loop of a model; running ones at their boundary."""
-        return self._loops.release(
-            lambda loop: loop.model_instance_id == model_instance_id, forced=True
-        )
+        return self._releaser.release_all(lambda loop: loop.model_instance_id == model_instance_id)
 
     def check_no_requests(self) -> None:
         """Raise FailedPrecondition (REQUESTS_RUNNING) while a request holds anything here."""
@@ -360,19 +338,6 @@ class Executor:
         self._peaks.forget(model_instance_id)
         self._memory.forget(model_instance_id)
 
-    def _release_nodes(self, scope: Scope, command: ReleaseLoops) -> tuple[LoopRef, ...]:
-        """Free some loops of an attempt and what they left; the others go on."""
-        for node_id in command.node_ids:
-            ref = LoopRef(request_id=scope[0], node_id=node_id, attempt=scope[1])
-            self._loops.close(ref, again=command.forget)
-            self._loops.drop_ended(scope, node_id)
-            self.values.release_node(scope, node_id)
-        return self._loops.release(
-            lambda loop: loop.scope == scope and loop.ref.node_id in command.node_ids,
-            # Of loops that are to be forgotten nobody knows, so nobody runs them on.
-            forced=command.forget,
-        )
-
     @property
     def _saving(self) -> Snapshots:
         if self._snapshots is None:
@@ -380,18 +345,3 @@ class Executor:
                 "this worker was given no store of snapshots", reason="SNAPSHOT_UNSUPPORTED"
             )
         return self._snapshots
-
-    def _forget(self, scope: Scope) -> None:
-        """Let go of an attempt's values and of its claim."""
-        left = len(self.values.all(scope))
-        self.values.release(scope)
-        self._loops.drop_ended(scope)
-        self._streams.drop(scope)
-        self._memory.release(scope, left)
-
-    def _on_freed(self, loop: LiveLoop) -> None:
-        self._pools.release(loop.owner)
-        if loop.released:
-            # It may have ended while its request was released: then nobody wants its values.
-            self.values.release_node(loop.scope, loop.ref.node_id)
-            self._loops.drop_ended(loop.scope, loop.ref.node_id)

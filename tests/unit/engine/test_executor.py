@@ -16,6 +16,7 @@ from fastvideo.scheduling.events import BatchExecuted, LoopFailed
 from fastvideo.scheduling.work import (
     CancelScope,
     CancelScopeKind,
+    LoopRef,
     StepResult,
     UnitKind,
     WorkPlan,
@@ -225,9 +226,28 @@ def test_cancel_frees_what_the_scope_names(
     assert world.executor.loops == left
 
 
-def test_a_scope_that_workers_do_not_know_is_refused(world: World) -> None:
-    with pytest.raises(InvalidField, match="stream"):
-        world.executor.cancel(CancelScope(kind=CancelScopeKind.STREAM, target_id="s"))
+@pytest.mark.parametrize("target", ["s", "r/", "/video", ""])
+def test_a_stream_that_cannot_be_is_refused(world: World, target: str) -> None:
+    with pytest.raises(InvalidField, match="target_id"):
+        world.executor.cancel(CancelScope(kind=CancelScopeKind.STREAM, target_id=target))
+
+
+def test_a_cancelled_stream_of_every_attempt_that_is_here_is_not_written(
+    world: World, make_request: MakeRequest
+) -> None:
+    request = make_request("r")
+    for attempt in (1, 2):
+        world.prepare(request, attempt=attempt)
+    scope = CancelScope(kind=CancelScopeKind.STREAM, target_id="r/video")
+    assert world.executor.cancel(scope) == ()
+    assert world.executor.loops == 2
+    streams = world.executor._releaser._streams
+    told = [
+        streams.is_cancelled(LoopRef(request_id="r", node_id="write", attempt=attempt), name)
+        for attempt in (1, 2, 3)
+        for name in ("video", "sheet")
+    ]
+    assert told == [True, False, True, False, False, False]
 
 
 def test_cancel_during_a_step_lands_at_its_boundary(
