@@ -11,6 +11,7 @@ import torch
 from fastvideo.cache.adapters import AdapterCache
 from fastvideo.cache.keys import key_digest
 from fastvideo.engine.engine import Engine
+from fastvideo.engine.request_memory import RequestMemory
 from fastvideo.engine.results import RequestHandle
 from fastvideo.errors import Cancelled
 from fastvideo.loops.contract import StepContext
@@ -87,8 +88,13 @@ def settled(engine: Engine) -> dict[str, dict[str, float]]:
 
 @pytest.fixture(scope="module")
 def tight(make_engine: MakeEngine) -> Engine:
-    """An engine with hardly enough memory."""
-    return make_engine(("pocket", "moving-digits"), memory_bytes=TIGHT_BYTES)
+    """An engine with hardly enough memory, whose scheduler does not know for how many.
+
+    It lets in too many, as it does where requests are larger than usual.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(RequestMemory, "places", 0)
+        return make_engine(("pocket", "moving-digits"), memory_bytes=TIGHT_BYTES)
 
 
 class Waiters:
@@ -175,6 +181,16 @@ def test_requests_that_had_to_wait_for_memory_have_the_bits_of_requests_alone(
         results, _ = run_all(tight, *asked)
     assert [result.latents_digest for result in results] == expected
     assert waiters.most > 0
+
+
+def test_no_more_requests_are_let_in_than_have_room(make_engine: MakeEngine, run_all: Run) -> None:
+    engine = make_engine(("moving-digits",), memory_bytes=TIGHT_BYTES)
+    places = engine._executor.places
+    assert 2 <= places < 12
+    with Waiters(engine) as waiters:
+        _, log = run_all(engine, *(video(index, steps=2) for index in range(12)))
+    assert max(ran.reserved["resident_requests"] for ran in log.batches) == places
+    assert waiters.most == 0
 
 
 def test_one_that_can_never_fit_is_told_which_memory_it_lacks(tight: Engine, run_all: Run) -> None:
