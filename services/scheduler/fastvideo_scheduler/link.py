@@ -83,6 +83,8 @@ class WorkerLink:
         # The last report that was taken in, and the last that is in the log.
         self._reported = self._acknowledged = reported or 0
         self._stream: WorkerStream | None = None
+        self._was_attached = False
+        self._heard_s = 0.0
         # Commands go to the worker only after the core has heard what it holds.
         self._open = False
 
@@ -112,7 +114,9 @@ class WorkerLink:
             error = await self._hold(lost_at_s)
             if self._was_attached:
                 await self._detached(error)
-                lost_at_s = self._clock.monotonic_s() + self._terms.timeout_s
+                # Once at least, also when it was this process that stood still.
+                least_s = self._clock.monotonic_s() + 2 * REDIAL_S_MAX
+                lost_at_s = max(self._heard_s + self._terms.timeout_s, least_s)
             if not self._known or not await self._may_come_back(error, lost_at_s):
                 await self.lose(error.message)
                 return
@@ -149,6 +153,7 @@ class WorkerLink:
         try:
             return await self._stream.run()
         finally:
+            self._heard_s = self._stream.heard_s
             self._open = False
             self._stream = None
 

@@ -44,6 +44,8 @@ if TYPE_CHECKING:
 # Commands that a slow worker has not taken yet.
 OUTGOING_MAX: Final = 4_096
 BEATS_PER_TIMEOUT: Final = 4
+# Missed heartbeats after which the worker is dialled again; that costs no loop.
+BEATS_MISSED_MAX: Final = 2
 
 NOT_TAKEN: Final = "COMMANDS_NOT_TAKEN"
 WORKER_REPLACED: Final = "WORKER_REPLACED"
@@ -135,6 +137,11 @@ class WorkerStream:
         """Whether the worker is attached and was heard of within two of its heartbeats."""
         silence_s = self._clock.monotonic_s() - self._heard_s
         return self.attached and silence_s <= 2.5 * self._terms.timeout_s / BEATS_PER_TIMEOUT
+
+    @property
+    def heard_s(self) -> float:
+        """When the worker was heard of last, by the monotonic clock."""
+        return self._heard_s
 
     def send(self, command: WorkerCommand) -> None:
         """Queue a command; one that finds the queue full ends the stream."""
@@ -272,7 +279,8 @@ class WorkerStream:
         if not self.attached:
             silence_s, limit_s = now_s - begun_s, self._terms.attach_s_max
         else:
-            silence_s, limit_s = now_s - self._heard_s, timeout_s
+            silence_s = now_s - self._heard_s
+            limit_s = BEATS_MISSED_MAX * timeout_s / BEATS_PER_TIMEOUT
         if silence_s > limit_s:
             return Unavailable(f"the worker was silent for {silence_s:.1f} s", reason="SILENT")
         if self._untaken and now_s - self._untaken[0] > timeout_s:
