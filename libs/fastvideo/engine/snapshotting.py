@@ -94,12 +94,12 @@ class Snapshots:
                 _LOG.error("snapshot failed", exc_info=failure, request_id=command.request_id)
             error = failure_detail(failure)
         finally:
-            if held and error is None:
+            if command.release and error is None:
                 self._loops.close(scope)
                 # Wherever it stands: it goes on from its last boundary.
                 self._loops.release(lambda loop: loop.scope == scope, forced=True)
             self._loops.let_go(held)
-        return RequestSnapshotted(
+        event = RequestSnapshotted(
             worker_id=self._worker_id,
             request_id=command.request_id,
             attempt=command.attempt,
@@ -108,6 +108,8 @@ class Snapshots:
             released=command.release and error is None,
             error=error,
         )
+        _note(event)
+        return event
 
     def fetch(self, restore: LoopSnapshot) -> Saved:
         """What a snapshot holds.
@@ -256,6 +258,21 @@ class Snapshots:
     def _room(self, node_id: str, value: Any) -> Any:
         """Staging for a copy of the tensors and for the bytes that they become."""
         return self._staging.hold(f"snapshot/{node_id}", 2 * resident_bytes(value) + _HEADER_BYTES)
+
+
+def _note(event: RequestSnapshotted) -> None:
+    """Those that go on are saved every few seconds, which is no news."""
+    tell = _LOG.info if event.released or event.error is not None else _LOG.debug
+    tell(
+        "attempt saved" if event.error is None else "attempt not saved",
+        request_id=event.request_id,
+        attempt=event.attempt,
+        reason=event.error.reason if event.error is not None else "",
+        nodes=[snapshot.loop.node_id for snapshot in event.snapshots],
+        size_bytes=sum(snapshot.size_bytes for snapshot in event.snapshots),
+        seconds=round(event.seconds, 4),
+        released=event.released,
+    )
 
 
 def _check_model(restore: LoopSnapshot, instance: ModelInstance | None) -> None:

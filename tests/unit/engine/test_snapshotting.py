@@ -311,9 +311,15 @@ def test_an_attempt_of_which_nothing_is_here_has_no_snapshots_and_may_not_come_b
     assert (event.snapshots, event.error, event.released) == ((), None, False)
     world.prepare(make_request("r"))
     assert _snapshot(world, "r").released
-    late = world.executor.prepare(make_command(make_request("r"), node_id="late"))
-    assert isinstance(late, LoopFailed)
-    assert late.error.reason == "LOOP_RELEASED"
+    # Also when no loop lives at that moment, and when nothing was there at all.
+    _run(world, world.prepare(make_request("between", steps=1)))
+    assert _snapshot(world, "between").released
+    assert _snapshot(world, "nobody").released
+    for name in ("r", "between", "nobody"):
+        late = world.executor.prepare(make_command(make_request(name), node_id="late"))
+        assert isinstance(late, LoopFailed)
+        assert late.error.reason == "LOOP_RELEASED"
+    assert world.pools.in_use_bytes() == world.start_bytes
 
 
 def test_a_request_that_is_cancelled_while_it_is_saved_is_gone(
