@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 
 from fastvideo.scheduling.events import PreemptRequest
+from fastvideo.scheduling.relief import waited_too_long
 from fastvideo.scheduling.state import LiveRequest, Saving, SchedulerState
 from fastvideo.scheduling.wishes import wish_of
 
@@ -67,6 +68,7 @@ def _victims(state: SchedulerState, request: LiveRequest) -> Iterator[LiveReques
                 and victim.ending is None
                 and not victim.lost_reason
                 and victim.preemptions < policy.preemptions_max
+                and not waited_too_long(state, victim, victim.placed_at or victim.accepted_at)
                 and state.placement.could_host(victim.worker_id, request.spec, wish)
             ):
                 yield victim

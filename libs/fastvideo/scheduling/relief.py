@@ -3,7 +3,7 @@
 Priority, deadlines and shares order who waits for a place. A crowd of a higher class would keep
 others waiting for as long as it lasts; so once a request has waited for W =
 `queue_wait_seconds_max`, it waits for at most twice as many places as there are requests that
-came before it.
+came before it, and keeps its place.
 """
 
 from collections.abc import Collection, Iterable
@@ -24,7 +24,7 @@ def overdue(
                 request is not None
                 and request.request_id not in tried
                 and kind not in state.lines.relieved
-                and _waited_too_long(state, request, now)
+                and waited_too_long(state, request, now)
                 and (found is None or request.accepted_at < found.accepted_at)
             ):
                 found = request
@@ -35,12 +35,13 @@ def note_relief(state: SchedulerState, request: LiveRequest, now: datetime) -> N
     """A request gets a place: note whether it was one that had waited for too long."""
     lines, kind = state.lines, request.place_kind
     longest = lines.longest(kind) == request.request_id
-    if longest and _waited_too_long(state, request, now):
+    if longest and waited_too_long(state, request, now):
         lines.relieved[kind] = None
     else:
         lines.relieved.pop(kind, None)
 
 
-def _waited_too_long(state: SchedulerState, request: LiveRequest, now: datetime) -> bool:
+def waited_too_long(state: SchedulerState, request: LiveRequest, now: datetime) -> bool:
+    """Whether a request that gets a place at that moment has waited too long for it."""
     waited = (now - request.accepted_at).total_seconds()
     return waited >= state.policy.queue_wait_seconds_max
