@@ -13,11 +13,15 @@ WORLDS = Path(__file__).parent / "policy"
 DOCS = Path(__file__).resolve().parents[2] / "docs" / "simulation"
 
 
-# Enough for the shares to settle, and less to wait for.
+# Fewer steps and places, so that the first who come are soon done.
 SHORTER = (
-    "duration_s=25",
-    "models.digits.loops={denoise: {base_s: 0.05}}",
-    *(f"classes.{name}.steps=[8]" for name in ("bronze", "silver", "gold")),
+    "duration_s=30",
+    "policy.resident_requests_max=8",
+    *(
+        f"classes.{name}.{change}"
+        for name in ("bronze", "silver", "gold")
+        for change in ("steps=[6]", "arrivals.0.per_s=16")
+    ),
 )
 
 
@@ -64,6 +68,13 @@ def test_a_long_video_and_a_stream_of_short_requests_are_both_bounded() -> None:
     assert both["long"].completion.most < 8 * alone["long"].completion.most
     assert both["short"].completed == both["short"].accepted > 200
     assert both["short"].completion.p99 < 1.0
+
+
+def test_nobody_waits_for_a_place_as_long_as_a_crowd_of_a_higher_class_lasts() -> None:
+    bounded = by_class(figures(WORLDS / "queue.yaml"))
+    endless = by_class(figures(WORLDS / "queue.yaml", "policy.queue_wait_seconds_max=10000"))
+    assert endless["others"].wait.p95 > 30
+    assert bounded["others"].wait.most < 15
 
 
 WAIT, COMPLETION = "wait", "completion"

@@ -6,6 +6,7 @@ sum of the core's is used.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Final
 
 from fastvideo.requests.types import RequestSpec
@@ -113,6 +114,7 @@ class RequestBook:
 
     spec: RequestSpec
     submitted_us: int
+    accepted_at: datetime | None = None
     attempt: int = 1
     worker_id: str = ""
     nodes: dict[str, NodeBook] = field(default_factory=dict)

@@ -34,6 +34,9 @@ from fastvideo.simulation.witness import InvariantBroken, Witness
 # The reasons with which the core itself may fail a request.
 _OWN_REASONS: Final = frozenset({"DEADLINE_EXCEEDED", "WORKER_LOST", "RESOURCE_EXHAUSTED"})
 
+# Places in a row that may pass over who has waited too long: every second one is theirs.
+_PASSED_MAX: Final = 1
+
 
 class Checker(Witness):
     """Books over one history."""
@@ -44,6 +47,8 @@ class Checker(Witness):
         # Waits may be longer by what the leader's clock went back.
         self.clock_back_us = 0
         self._batch_ids: set[str] = set()
+        # Model to places given in a row while somebody else had waited too long.
+        self._passed: dict[str, int] = {}
 
     # -- one step ------------------------------------------------------------------------
 
@@ -112,6 +117,7 @@ class Checker(Witness):
                 book.attempt, book.lost, book.started = decision.attempt, False, False
                 self._keep_done(book)
                 book.nodes = {}
+                self.waiting[book.spec.model_id][book.spec.request_id] = None
             case ReportProgress():
                 book = self._live(decision.request_id, decision)
                 if decision.fraction < book.progress:
@@ -144,6 +150,7 @@ class Checker(Witness):
             if passed:
                 raise InvariantBroken(f"placed beyond the budget, {passed}: {decision}")
             book.worker_id = decision.worker_id
+            self._check_turn(book, decision)
         if book.worker_id != decision.worker_id:
             raise InvariantBroken(f"split over two workers: {decision}")
         node_id = decision.loop.node_id
@@ -236,6 +243,26 @@ class Checker(Witness):
                 f"{bound_us / MICROSECONDS:.3f} s"
             )
 
+    def _check_turn(self, book: RequestBook, decision: AssignLoop) -> None:
+        """Who has waited longest for a place, and too long, is not passed over again and again."""
+        model_id, policy = book.spec.model_id, self._policy
+        waiting = self.waiting[model_id]
+        oldest = next(iter(waiting))
+        del waiting[book.spec.request_id]
+        accepted_at = self.requests[oldest].accepted_at
+        passed = 0
+        # Classes may keep places free, which the oldest may not have.
+        if oldest != book.spec.request_id and accepted_at is not None and not policy.slo_classes:
+            waited_s = (self._now - accepted_at).total_seconds()
+            if waited_s >= policy.queue_wait_seconds_max:
+                passed = self._passed.get(model_id, 0) + 1
+        self._passed[model_id] = passed
+        if passed > _PASSED_MAX:
+            raise InvariantBroken(
+                f"{oldest} waits for a place since {accepted_at}, and {passed} others have been "
+                f"placed since without a turn for it: {decision}"
+            )
+
     def _release(self, decision: ReleaseRequest) -> None:
         if decision.forget:
             self._check_forgotten(decision)
@@ -278,6 +305,7 @@ class Checker(Witness):
         else:
             self._check_failed(book, decision)
         book.ended_as = type(decision).__name__
+        self.waiting[book.spec.model_id].pop(decision.request_id, None)
         book.nodes = {}
         self.live -= 1
 

@@ -48,6 +48,8 @@ class Witness:
         self.now_us = 0
         # Requests that have not ended.
         self.live = 0
+        # Model to who waits for a place, in the order in which they came.
+        self.waiting: dict[str, dict[str, None]] = {}
 
     def observe(self, event: SchedulerInput) -> None:
         """Take in one input. InvariantBroken when two results of one unit count."""
@@ -116,9 +118,14 @@ class Witness:
         request_id = event.spec.request_id
         if request_id not in self.requests:
             self.requests[request_id] = RequestBook(
-                event.spec, self.now_us, attempt=event.attempts + 1, progress=event.progress
+                event.spec,
+                self.now_us,
+                accepted_at=event.accepted_at,
+                attempt=event.attempts + 1,
+                progress=event.progress,
             )
             self.live += 1
+            self.waiting.setdefault(event.spec.model_id, {})[request_id] = None
 
     def _lose(self, worker_id: str) -> None:
         worker = self.workers.pop(worker_id, None)

@@ -5,8 +5,8 @@ numbers its reports and keeps them until they are acknowledged, and goes on with
 another leader's stream.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import replace
 from random import Random
 from typing import Any, Final, Protocol
 
@@ -20,11 +20,9 @@ from fastvideo.scheduling.events import (
     LoopPrepared,
     PreemptRequest,
     ReleaseRequest,
-    ResidentLoop,
     SnapshotRequest,
     WorkerAttached,
     WorkerDraining,
-    WorkerReattached,
     YieldBatch,
 )
 from fastvideo.scheduling.work import LoopRef, ModelState, WorkPlan
@@ -33,6 +31,7 @@ from fastvideo.simulation.batches import BatchRun
 from fastvideo.simulation.lane import Lane
 from fastvideo.simulation.loops import SimulatedLoop, first_digest, source_digests
 from fastvideo.simulation.models import SimulatedModels
+from fastvideo.simulation.process import Process
 from fastvideo.simulation.snapshots import Saving, SnapshotStore, restored
 from fastvideo.simulation.trace import FaultsTrace, PoolTrace
 
@@ -57,31 +56,6 @@ class Meter(Protocol):
     def worked(self, worker: "SimulatedWorker", run: BatchRun, seconds: float) -> None:
         """A step of a batch has run; it is not taken in yet."""
         ...
-
-
-@dataclass(slots=True)
-class Process:
-    """What dies with a worker's process."""
-
-    incarnation: str
-    compute: Lane
-    io: Lane
-    # (request id, attempt) to its loops by node.
-    scopes: dict[tuple[str, int], dict[str, SimulatedLoop]] = field(default_factory=dict)
-    # Loops that are being made; one that was released meanwhile is not here any more.
-    preparing: dict[LoopRef, AssignLoop] = field(default_factory=dict)
-    # Batches that were given and not reported.
-    batches: dict[str, BatchRun] = field(default_factory=dict)
-    yields: set[str] = field(default_factory=set)
-    saving: list[Saving] = field(default_factory=list)
-    # Reports that nobody has acknowledged, by number.
-    reports: dict[int, Any] = field(default_factory=dict)
-    reported: int = 0
-    draining: bool = False
-    # How many streams it has had.
-    streams: int = 0
-    # Since when it has no leader; None while it has one.
-    alone_since_us: int | None = None
 
 
 class SimulatedWorker:
@@ -162,18 +136,8 @@ class SimulatedWorker:
 
     def start_over(self) -> None:
         """Free everything; a leader begins from nothing."""
-        process = self.process
-        assert process is not None
-        process.alone_since_us = None
-        process.streams += 1
-        for loops in process.scopes.values():
-            for loop in loops.values():
-                loop.released = True
-        process.scopes.clear()
-        process.preparing.clear()
-        process.batches.clear()
-        process.saving.clear()
-        process.reports.clear()
+        assert self.process is not None
+        self.process.start_over()
 
     def can_resume(self, keep_s: float) -> bool:
         """Whether it still has its loops from the stream before."""
@@ -189,47 +153,13 @@ class SimulatedWorker:
 
     def resume(self, after: int) -> tuple[Any, ...]:
         """What is sent under a new stream: the reports after one, and what is here."""
-        process = self.process
-        assert process is not None
-        process.alone_since_us = None
-        process.streams += 1
-        self.acknowledge(after)
-        made = (
-            ResidentLoop(
-                loop=loop.ref,
-                loop_id=loop.run.loop_id,
-                model_instance_id=loop.instance,
-                state_version=loop.position,
-            )
-            for scope in process.scopes.values()
-            for loop in scope.values()
-        )
-        preparing = (
-            ResidentLoop(
-                loop=ref,
-                loop_id=command.loop_id,
-                model_instance_id=command.model_instance_id,
-                preparing=True,
-            )
-            for ref, command in process.preparing.items()
-        )
-        reattached = WorkerReattached(
-            worker_id=self.worker_id,
-            incarnation=process.incarnation,
-            loops=(*made, *preparing),
-            batch_ids=tuple(process.batches),
-            scopes=tuple(f"{request}/{attempt}" for request, attempt in process.scopes),
-            report=process.reported,
-        )
-        return (*process.reports.values(), reattached)
+        assert self.process is not None
+        return self.process.resume(self.worker_id, after)
 
     def acknowledge(self, report: int) -> None:
         """Reports up to this one are in the log."""
-        process = self.process
-        if process is None:
-            return
-        while process.reports and next(iter(process.reports)) <= report:
-            del process.reports[next(iter(process.reports))]
+        if self.process is not None:
+            self.process.acknowledge(report)
 
     def drain(self) -> None:
         """It takes no new request and will end."""
@@ -240,19 +170,11 @@ class SimulatedWorker:
     @property
     def is_idle(self) -> bool:
         """Whether it holds nothing and nothing runs."""
-        process = self.process
-        if process is None:
-            return True
-        return not (process.scopes or process.preparing or process.batches or process.saving)
+        return not self.held()
 
     def held(self) -> tuple[str, ...]:
-        """The attempts that it holds, and batches that run."""
-        process = self.process
-        if process is None:
-            return ()
-        scopes = (f"{request_id}/{attempt}" for request_id, attempt in process.scopes)
-        making = (f"{ref.request_id}/{ref.attempt}/{ref.node_id}" for ref in process.preparing)
-        return (*scopes, *making, *process.batches)
+        """The attempts that it holds, and loops and batches that are on their way."""
+        return self.process.held() if self.process is not None else ()
 
     # -- commands ------------------------------------------------------------------------
 
@@ -287,7 +209,7 @@ class SimulatedWorker:
                 self._release(process, command)
             case CancelLoop():
                 ref = command.loop
-                _free(process, (ref.request_id, ref.attempt), (ref.node_id,))
+                process.free((ref.request_id, ref.attempt), (ref.node_id,))
             case CancelStream():
                 pass
 
@@ -383,25 +305,17 @@ class SimulatedWorker:
         process.saving.append(saving)
         if saving.release:
             # Windows of the attempt end at their next boundary.
-            process.yields.update(run.batch_id for run in self._batches_of(process, saving))
+            process.yields.update(run.batch_id for run in process.batches_of(saving.scope))
         self._try_saving(process, saving)
-
-    def _batches_of(self, process: Process, saving: Saving) -> list[BatchRun]:
-        """The batches, queued or running, that units of an attempt are in."""
-        return [
-            run
-            for run in process.batches.values()
-            if any((ref.request_id, ref.attempt) == saving.scope for ref in run.command.loops)
-        ]
 
     def _try_saving(self, process: Process, saving: Saving) -> None:
         """Save an attempt; one that shall be freed once all that was ordered of it has run."""
-        if saving.begun or (saving.release and self._batches_of(process, saving)):
+        if saving.begun or (saving.release and process.batches_of(saving.scope)):
             return
         saving.begun = True
         saved = self._store.save(process.scopes.get(saving.scope, {}).values())
         if saving.release and saved:
-            _free(process, saving.scope)
+            process.free(saving.scope)
         seconds = self._store.seconds(sum(snapshot.size_bytes for snapshot in saved))
         done = saving.report(self.worker_id, saved, seconds)
         self._work(process, seconds, lambda: self._saved(process, saving, done))
@@ -413,7 +327,7 @@ class SimulatedWorker:
 
     def _release(self, process: Process, command: ReleaseRequest) -> None:
         scope = (command.request_id, command.attempt)
-        _free(process, scope, command.node_ids)
+        process.free(scope, command.node_ids)
         process.saving = [saving for saving in process.saving if saving.scope != scope]
 
     # -- time and reports ----------------------------------------------------------------
@@ -448,17 +362,3 @@ class SimulatedWorker:
 
     def _happens(self, share: float) -> bool:
         return share > 0 and self._random.random() < share
-
-
-def _free(process: Process, scope: tuple[str, int], node_ids: Sequence[str] = ()) -> None:
-    """Free an attempt's loops, or those of some nodes, also such as are being made."""
-    for ref in list(process.preparing):
-        if (ref.request_id, ref.attempt) == scope and (not node_ids or ref.node_id in node_ids):
-            del process.preparing[ref]
-    loops = process.scopes.get(scope, {})
-    for node_id in tuple(node_ids or loops):
-        loop = loops.pop(node_id, None)
-        if loop is not None:
-            loop.released = True
-    if not loops:
-        process.scopes.pop(scope, None)
