@@ -14,6 +14,7 @@ from fastvideo.scheduling.events import (
     LeaderElected,
     LoopPrepared,
     ReleaseRequest,
+    RequestSnapshotted,
     ResidentLoop,
     WorkerDetached,
     WorkerLost,
@@ -24,6 +25,8 @@ from fastvideo.scheduling.snapshot import SchedulerSnapshot
 from fastvideo.scheduling.work import WorkPlan
 from tests.unit.scheduling.world import Catalog, FakeWorker, World
 
+Report = LoopPrepared | BatchExecuted | RequestSnapshotted
+
 
 @dataclass
 class Desk:
@@ -31,7 +34,7 @@ class Desk:
 
     # Decisions on their way to the worker, and its reports in order.
     inbox: list[Decision] = field(default_factory=list)
-    reports: list[LoopPrepared | BatchExecuted] = field(default_factory=list)
+    reports: list[Report] = field(default_factory=list)
     # How many of the reports the core was told; the stream is up.
     told: int = 0
     attached: bool = True
@@ -66,12 +69,15 @@ class Fleet(World):
         desk, worker = self.desks[worker_id], self.workers[worker_id]
         if not desk.inbox:
             return False
-        command = desk.inbox.pop(0)
+        self.take_command(worker, desk.inbox.pop(0))
+        return True
+
+    def take_command(self, worker: FakeWorker, command: Decision) -> None:
+        """The worker takes in a command."""
         if isinstance(command, ReleaseRequest):
             self._free(worker, command)
         elif isinstance(command, AssignLoop | DispatchBatch):
             super()._carry_out(command)
-        return True
 
     def _free(self, worker: FakeWorker, command: ReleaseRequest) -> None:
         key = (command.request_id, command.attempt)
@@ -123,7 +129,7 @@ class Fleet(World):
 
         return StepResult(unit_id=unit_id, loop=ref, error=ErrorDetail(reason="LOOP_RELEASED"))
 
-    def _report(self, worker_id: str, event: LoopPrepared | BatchExecuted) -> None:
+    def _report(self, worker_id: str, event: Report) -> None:
         desk = self.desks[worker_id]
         desk.reports.append(replace(event, report=len(desk.reports) + 1))
 
