@@ -7,7 +7,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -165,12 +165,14 @@ def running_stack(
     workers: int = 1,
     environment: Mapping[str, str] = MappingProxyType({}),
     schedulers: int = 1,
+    options: Sequence[str] = (),
 ) -> Iterator[Stack]:
     """A stack in a temporary folder; stopped and deleted at the end, whatever happened."""
     data = Path(tempfile.mkdtemp(prefix="fastvideo-e2e-"))
     # As root, Postgres runs as a user of its own and must pass through.
     data.chmod(0o711)
     stack = Stack(data / "data", workers, environment, schedulers)
+    stack.arguments = (*stack.arguments, *options)
     try:
         stack.up()
         yield stack

@@ -1,0 +1,174 @@
+"""A deployment that schedules by a file: the order of work, what who waits is told, and windows."""
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+import yaml
+
+from fastvideo.api.scheduler.v1 import scheduler_pb2, scheduler_pb2_grpc
+from fastvideo.client import AsyncClient
+from fastvideo.requests.events import RequestQueued
+from fastvideo.requests.types import RequestState, RequestStatus, SamplingOverrides
+from fastvideo.rpc.channel import open_channel
+from fastvideo.scheduling.events import DispatchBatch, SchedulerDecided, YieldBatch
+from tests.e2e.stack import Stack, running_stack
+
+# A stack of its own, and requests that wait for each other on purpose.
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+
+NARROW = {"resident_requests_max": 1, "window_steps_max": 1, "queue_news_seconds_min": 0.0}
+# However slow the machine is, a window is cut by its steps alone.
+WIDE = {"window_steps_max": 16, "window_seconds_max": 60.0}
+PROMPT = "a red three moving left"
+
+
+@pytest.fixture(scope="module")
+def narrow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    """A stack that runs one request at a time, and asks after every step."""
+    with scheduled(tmp_path_factory, NARROW) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def wide(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    """A stack with long windows."""
+    with scheduled(tmp_path_factory, WIDE) as running:
+        yield running
+
+
+@contextmanager
+def scheduled(
+    tmp_path_factory: pytest.TempPathFactory, policy: dict[str, float]
+) -> Iterator[Stack]:
+    file = tmp_path_factory.mktemp("policy") / "scheduling.yaml"
+    file.write_text(yaml.safe_dump(policy))
+    with running_stack(options=("--policy", str(file))) as running:
+        yield running
+
+
+async def decisions(stack: Stack) -> list[object]:
+    events = await stack.log("scheduler-")
+    return [
+        decision
+        for event in events
+        if isinstance(event.payload, SchedulerDecided)
+        for decision in event.payload.decisions
+    ]
+
+
+async def ended(client: AsyncClient, request_ids: list[str]) -> dict[str, RequestState]:
+    async with asyncio.timeout(120):
+        return {request_id: await client.wait(request_id) for request_id in request_ids}
+
+
+@pytest.mark.row("REQ-17")
+async def test_priority_and_deadline_decide_who_is_next(narrow: Stack) -> None:
+    sampling = SamplingOverrides(steps=12)
+    soon = datetime.now(UTC) + timedelta(minutes=5)
+    async with AsyncClient(narrow.gateway) as client:
+        first = await client.submit(PROMPT, sampling=SamplingOverrides(steps=60))
+        names = {"first": first.spec.request_id}
+        for name, options in (
+            ("plain", {}),
+            ("late", {"deadline": soon + timedelta(minutes=5)}),
+            ("soon", {"deadline": soon}),
+            ("urgent", {"priority": 3}),
+        ):
+            state = await client.submit(PROMPT, sampling=sampling, **options)
+            names[name] = state.spec.request_id
+        states = await ended(client, list(names.values()))
+    assert all(state.status is RequestStatus.COMPLETED for state in states.values())
+    # The first may be set aside for the urgent one, and goes on when it has a place again.
+    del names["first"]
+    order = sorted(names, key=lambda name: states[names[name]].ended_at)
+    assert order == ["urgent", "soon", "late", "plain"]
+
+
+async def test_who_waits_is_told_how_the_queue_shrinks(narrow: Stack) -> None:
+    async with AsyncClient(narrow.gateway) as client:
+        submitted = [
+            (await client.submit(PROMPT, sampling=SamplingOverrides(steps=10))).spec.request_id
+            for _ in range(5)
+        ]
+        places = []
+        async with asyncio.timeout(120):
+            async for event in client.watch(submitted[-1]):
+                if isinstance(event.payload, RequestQueued):
+                    places.append(event.payload.position)
+                    assert "all 1 places" in event.payload.reason
+    assert places == sorted(places, reverse=True)
+    assert places[-1] == 1
+    assert len(places) >= 3
+
+
+@pytest.mark.row("LOOP-14")
+async def test_windows_give_the_bits_of_single_steps(wide: Stack, narrow: Stack) -> None:
+    digests = []
+    windows = []
+    for where in (wide, narrow):
+        # Twice, since the first may teach what a step costs.
+        for _ in range(2):
+            made = where.generate(PROMPT, "--steps", "24", "--seed", "5")
+        digests.append(made["latents_digest"])
+        dispatched = [
+            decision
+            for decision in await decisions(where)
+            if isinstance(decision, DispatchBatch)
+            and any(loop.request_id == made["id"] for loop in decision.loops)
+        ]
+        windows.append(max(batch.window for batch in dispatched))
+    assert digests[0] == digests[1]
+    assert windows[0] > 1
+    assert windows[1] == 1
+
+
+async def test_a_newcomer_ends_a_window(wide: Stack) -> None:
+    wide.generate(PROMPT, "--steps", "8")
+    before = sum(isinstance(decision, YieldBatch) for decision in await decisions(wide))
+    async with AsyncClient(wide.gateway) as client:
+        long = [
+            (await client.submit(PROMPT, sampling=SamplingOverrides(steps=200))).spec.request_id
+        ]
+        for n in range(4):
+            await asyncio.sleep(0.4)
+            short = await client.submit(f"{PROMPT} {n}", sampling=SamplingOverrides(steps=4))
+            long.append(short.spec.request_id)
+        states = await ended(client, long)
+    assert all(state.status is RequestStatus.COMPLETED for state in states.values())
+    after = sum(isinstance(decision, YieldBatch) for decision in await decisions(wide))
+    assert after > before
+
+
+@pytest.mark.row("SCH-07")
+async def test_predictions_get_better_and_their_error_is_published(narrow: Stack) -> None:
+    async with open_channel(narrow.address("scheduler-1")) as channel:
+        scheduler = scheduler_pb2_grpc.SchedulerServiceStub(channel)
+        errors = []
+        for _ in range(6):
+            narrow.generate(PROMPT, "--steps", "20")
+            status = await scheduler.GetStatus(scheduler_pb2.GetStatusRequest(), timeout=10)
+            errors.append(status.prediction_error)
+        assert status.predictions > 6 * 20
+        card = await scheduler.GetDeploymentCard(
+            scheduler_pb2.GetDeploymentCardRequest(), timeout=10
+        )
+    denoise = [entry for entry in card.card.cost_model.entries if entry.samples > 100]
+    assert denoise
+    assert all(entry.relative_error < 0.5 for entry in denoise)
+    assert errors[-1] < 0.5
+
+
+def test_a_policy_that_is_wrong_is_refused_by_name_before_anything_starts(
+    narrow: Stack, tmp_path: Path
+) -> None:
+    file = tmp_path / "scheduling.yaml"
+    file.write_text("resident_request_max: 4\n")
+    data = tmp_path / "data"
+    outcome = narrow.run("up", "--detach", "--data", str(data), "--policy", str(file))
+    assert outcome.code == 1
+    assert "scheduling.yaml: resident_request_max: unknown field" in " ".join(outcome.err.split())
+    assert not data.exists()
