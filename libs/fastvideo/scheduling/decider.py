@@ -176,7 +176,7 @@ class Decider:
             return
         error = ErrorDetail(
             reason=WORKER_LOST,
-            message=f"{request.suspect_losses} times without getting further; {request.lost_reason}",
+            message=f"no further in {request.suspect_losses} tries; {request.lost_reason}",
             subject=request.request_id,
             attributes={"attempts": str(request.attempt)},
         )
