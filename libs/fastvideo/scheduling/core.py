@@ -33,6 +33,8 @@ class WorkerView:
     models: tuple[str, ...]
     loops: int
     batches_in_flight: int
+    # Empty is one that runs every loop.
+    role: str = ""
 
 
 class SchedulerCore:
@@ -196,9 +198,20 @@ class SchedulerCore:
                 models=tuple(instance.model_id for instance in worker.attached.instances),
                 loops=sum(len(state.requests[id_].loops) for id_ in worker.residents),
                 batches_in_flight=len(worker.flights),
+                role=worker.attached.role,
             )
             for worker in state.workers.values()
         )
+
+    @property
+    def slo_targets(self) -> Mapping[str, float]:
+        """Class of service to the seconds in which its requests shall end, where it says so."""
+        classes = self._state.policy.slo_classes
+        return {
+            name: known.target_seconds
+            for name, known in classes.items()
+            if known.target_seconds > 0
+        }
 
     @property
     def prediction_error(self) -> float:

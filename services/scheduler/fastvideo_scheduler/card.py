@@ -11,7 +11,9 @@ from fastvideo.scheduling.core import SchedulerCore
 def deployment_card(engine_id: str, catalog: Catalog, core: SchedulerCore | None) -> DeploymentCard:
     """The card of what is attached now; `core` is None while nobody leads here."""
     workers = core.workers if core is not None else ()
-    pools = Counter(tuple(sorted(worker.models)) for worker in workers)
+    pools = Counter(
+        (worker.role or WORKER_ROLE, tuple(sorted(worker.models))) for worker in workers
+    )
     attached = {model_id for worker in workers for model_id in worker.models}
     entries = [entry for entry in catalog.entries if entry.card.model_id in attached]
     capabilities = {name for entry in entries for name in entry.card.capabilities.capabilities}
@@ -20,8 +22,8 @@ def deployment_card(engine_id: str, catalog: Catalog, core: SchedulerCore | None
         model_specs=tuple(entry.card.model_id for entry in entries),
         capabilities=CapabilityMatrix(capabilities=tuple(sorted(capabilities))),
         role_pools=tuple(
-            RolePoolSpec(role=WORKER_ROLE, replicas=replicas, models=models)
-            for models, replicas in sorted(pools.items())
+            RolePoolSpec(role=role, replicas=replicas, models=models)
+            for (role, models), replicas in sorted(pools.items())
         ),
         supported_programs=tuple(sorted({name for entry in entries for name in entry.programs})),
         supported_parallel_plans=tuple(
@@ -29,4 +31,5 @@ def deployment_card(engine_id: str, catalog: Catalog, core: SchedulerCore | None
         ),
         cost_model=core.cost_model if core is not None else CostModel(),
         health_schema=("grpc.health.v1",),
+        slo_schema=core.slo_targets if core is not None else {},
     )
