@@ -72,6 +72,12 @@ class WorkerBook:
             else:
                 del self.reserved[resource]
 
+    def let_go(self, node: "NodeBook") -> None:
+        """Give back what a loop kept."""
+        if node.kept_blocks:
+            self.give_back({"cache_blocks": node.kept_blocks})
+            node.kept_blocks = 0
+
     def outage(self, now_us: int) -> int:
         """Microseconds until now in which nothing could be given to it."""
         open_us = 0 if self.outage_since_us is None else now_us - self.outage_since_us
@@ -101,6 +107,8 @@ class NodeBook:
     accepted: set[int] = field(default_factory=set)
     ended: bool = False
     restored: bool = False
+    # Cache blocks that it keeps until it ends.
+    kept_blocks: int = 0
 
     @property
     def version(self) -> int:

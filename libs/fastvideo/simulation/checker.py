@@ -192,6 +192,7 @@ class Checker(Witness):
             if book.set_aside:
                 raise InvariantBroken(f"{unit_id} was granted, yet it is set aside: {decision}")
             self._check_wait(offer, worker)
+            self._keep_blocks(node, offer.unit, worker, decision)
             node.in_flight[unit_id] = decision.batch_id
             units.append(offer.unit)
         self._check_mix(units, decision)
@@ -202,6 +203,19 @@ class Checker(Witness):
         worker.batches[decision.batch_id] = Batch(
             tuple(units), amounts, decision.window, self.now_us
         )
+
+    def _keep_blocks(
+        self, node: NodeBook, unit: WorkUnit, worker: WorkerBook, decision: DispatchBatch
+    ) -> None:
+        """A loop that keeps blocks takes what it needs beside those that it has."""
+        if not unit.resources.cache_blocks_kept:
+            return
+        more = unit.resources.cache_blocks - node.kept_blocks
+        if more > 0:
+            node.kept_blocks += more
+            passed = worker.take({"cache_blocks": more})
+            if passed:
+                raise InvariantBroken(f"kept beyond the budget, {passed}: {decision}")
 
     def _check_mix(self, units: list[WorkUnit], decision: DispatchBatch) -> None:
         """A forward holds only what may share it, by what the requests are in truth."""
@@ -232,6 +246,9 @@ class Checker(Witness):
 
     def _check_wait(self, offer: Offer, worker: WorkerBook) -> None:
         """No unit waits longer than the policy's bound and its elders' turns."""
+        if offer.unit.resources.cache_blocks_kept:
+            # It may have to wait until loops of others end, which is in nobody's hands.
+            return
         out_us = worker.outage(self.now_us) - offer.outage_us
         waited_us = self.now_us - offer.since_us - out_us
         turns = 2 * (self._policy.resident_requests_max + 1)
@@ -279,6 +296,8 @@ class Checker(Witness):
             raise InvariantBroken(f"released while units run: {decision}")
         del worker.residents[decision.request_id]
         worker.give_back({"resident_requests": 1})
+        for node in book.nodes.values():
+            worker.let_go(node)
         self._keep_done(book)
         book.worker_id = ""
         book.set_aside = False

@@ -1,7 +1,7 @@
 """Simulated models: programs, what the units of a loop are for a request, and what they cost."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from fastvideo.deployment.catalog import Catalog
@@ -71,6 +71,7 @@ class Run:
     boundary: bool
     certain: bool
     resources: ResourceRequest
+    keeps_blocks: bool
     state_bytes: int
     # The nodes whose outputs it begins with.
     sources: tuple[str, ...]
@@ -196,6 +197,7 @@ class SimulatedModels:
                 staging_bytes=loop.staging_bytes,
                 stream_slots=loop.stream_slots,
             ),
+            keeps_blocks=loop.keeps_blocks,
             state_bytes=loop.state_bytes,
             sources=tuple(sources),
         )
@@ -268,13 +270,20 @@ def make_unit(spec: RequestSpec, run: Run, ref: LoopRef, instance: str, index: i
         max_batch=run.max_batch,
         cost_phase=run.loop_id,
         cost_shape=run.cost_shape,
-        resources=run.resources,
+        resources=_resources(run, index),
         cache_plan=_NO_CACHE,
         placement_hint=_STICKY,
         output_sinks=_VALUE,
         cancel_boundary=run.boundary or index == 0,
         unconditional_next=0 if run.at_once or not run.certain else run.units - index - 1,
     )
+
+
+def _resources(run: Run, index: int) -> ResourceRequest:
+    if not run.keeps_blocks:
+        return run.resources
+    blocks = run.resources.cache_blocks * (index + 1)
+    return replace(run.resources, cache_blocks=blocks, cache_blocks_kept=True)
 
 
 _NO_CACHE: Final = CachePlan()

@@ -41,7 +41,8 @@ def batch_amounts(
         compute = declared.compute
         for tag, size in declared.memory_bytes.items():
             _add(amounts, f"memory_bytes/{tag}", size)
-        _add(amounts, "cache_blocks", declared.cache_blocks)
+        if not declared.cache_blocks_kept:
+            _add(amounts, "cache_blocks", declared.cache_blocks)
         _add(amounts, "transfer_bytes", declared.transfer_bytes)
         _add(amounts, "stream_slots", declared.stream_slots)
         _add(amounts, "staging_bytes", declared.staging_bytes)

@@ -42,7 +42,10 @@ class LoopTrace:
     # Units after each that are certain to follow; 0 means nothing is.
     certain: bool = True
     memory_bytes: Mapping[str, int] = field(default_factory=dict)
+    # Blocks that a unit needs; with `keeps_blocks` each step adds so many, and the loop keeps
+    # them until it ends.
     cache_blocks: int = 0
+    keeps_blocks: bool = False
     staging_bytes: int = 0
     stream_slots: int = 0
     # Size of a snapshot of its state.

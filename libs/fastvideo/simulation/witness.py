@@ -178,7 +178,11 @@ class Witness:
                 del book.nodes[node_id]
             elif node.base is not None and not node.ended and not (worker.strays or node.in_flight):
                 there = resident.state_version if resident is not None else -1
-                book.lost |= there != node.version
+                if there != node.version and (node.accepted or node.restored):
+                    book.lost = True
+                elif there != node.version:
+                    # Nothing of it has run: it is made once more.
+                    worker.let_go(book.nodes.pop(node_id))
         ended = any(node.ended for node in book.nodes.values())
         if ended and f"{book.spec.request_id}/{book.attempt}" not in scopes:
             book.lost = True
@@ -228,6 +232,8 @@ class Witness:
             worker = self.workers[event.worker_id]
             del worker.residents[event.request_id]
             worker.give_back({"resident_requests": 1})
+            for node in book.nodes.values():
+                worker.let_go(node)
             self._keep_done(book)
             book.worker_id = ""
             book.nodes = {}
@@ -305,6 +311,7 @@ class Witness:
         node.accepted.add(index)
         if result.loop_result is not None:
             node.ended = True
+            worker.let_go(node)
         elif result.next_plan is not None:
             self._offer(node, result.next_plan, worker)
 
