@@ -15,12 +15,14 @@ from fastvideo.events.records import StoredEvent
 from fastvideo.requests.state import STREAM_PREFIX, evolve
 from fastvideo.requests.types import RequestState, RequestStatus
 from fastvideo.rpc.paging import PagePosition
-from fastvideo.scheduling.events import WorkerAttached, WorkerLost
+from fastvideo.scheduling.events import LeaderElected, WorkerAttached, WorkerLost
 from fastvideo.telemetry.logging import get_logger
 
 _LOG: Final = get_logger(__name__)
 
-_WORKER_TYPES: Final = frozenset({WorkerAttached.__name__, WorkerLost.__name__})
+_WORKER_TYPES: Final = frozenset(
+    {WorkerAttached.__name__, WorkerLost.__name__, LeaderElected.__name__}
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,3 +123,6 @@ def _fold_worker(
         # Its next incarnation may have attached before the loss of the last was told.
         if known is not None and payload.incarnation in ("", known.incarnation):
             changed[payload.worker_id] = None
+    elif isinstance(payload, LeaderElected) and payload.anew:
+        # Nobody will tell of losses of before; whoever lives attaches again.
+        changed.update(dict.fromkeys((*workers, *changed)))
