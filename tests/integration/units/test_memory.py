@@ -34,9 +34,9 @@ Asked = dict[str, Any]
 
 MIB = 1 << 20
 WAIT_S_MAX = 600.0
-# Half of the activations' pool, 12 MiB, just holds one frame's decoding; what requests keep
+# Half of the activations' pool, 13 MiB, just holds one frame's decoding; what requests keep
 # has the other half, so that only some of them are let in at once.
-TIGHT_BYTES = 80 * MIB
+TIGHT_BYTES = 88 * MIB
 
 
 def video(index: int, **options: Any) -> Asked:
