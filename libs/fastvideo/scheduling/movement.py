@@ -180,6 +180,11 @@ def snapshotted(state: SchedulerState, event: RequestSnapshotted, now: datetime)
             request.spec.model_id, SNAPSHOT_PHASE, request_shape(request.spec), 1, event.seconds
         )
     if event.released:
+        if saving is not Saving.SET_ASIDE:
+            # A former scheduler wanted it; what this one has assigned since is there for nobody.
+            worker = state.workers[event.worker_id]
+            worker.unwanted[(request.request_id, request.attempt)] = ()
+            state.untidy[worker.worker_id] = None
         _set_aside(state, request)
     elif saving is Saving.SET_ASIDE:
         _go_on(state, request, now)
