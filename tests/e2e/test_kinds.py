@@ -8,6 +8,7 @@ from typing import Any
 import grpc
 import pytest
 
+from fastvideo.api.common.v1 import work_pb2
 from fastvideo.api.gateway.v1 import gateway_pb2, gateway_pb2_grpc
 from fastvideo.model.manifest import manifest_digest, read_manifest
 from fastvideo.scheduling.events import BatchExecuted
@@ -18,6 +19,8 @@ from tests.families.served import POCKET
 
 ROOT = Path(__file__).resolve().parents[2]
 WAIT_S_MAX = 120.0
+# Of both branches of a program; few enough for the context of tokens.
+STEPS = 48
 
 pytestmark = pytest.mark.slow
 
@@ -148,3 +151,41 @@ def test_a_request_that_is_pinned_to_weights_runs_on_them_or_fails(
     error = stale.request_failed.error
     assert (error.reason, error.subject) == ("STALE_WEIGHTS", "required_weights_version")
     assert dict(error.attributes) == {"required": "older", "found": version}
+
+
+@pytest.mark.row("REQ-10")
+async def test_a_cancelled_loop_ends_alone_and_the_other_branch_gives_what_it_would_have(
+    pocket_stack: Stack, gateway: Any
+) -> None:
+    options = {"program": "tell_and_paint", "prompt": "a green fox", "steps": STEPS}
+    whole = submit(gateway, **options)
+    ended = end(gateway, whole)
+    assert ended.name == "request.completed", ended
+    part = submit(gateway, **options)
+    target = work_pb2.CancelScope(kind=work_pb2.CANCEL_SCOPE_KIND_LOOP, target_id=f"{part}/tell")
+    watch = gateway.WatchRequest(
+        gateway_pb2.WatchRequestRequest(request_id=part), timeout=WAIT_S_MAX
+    )
+    names, messages, last = [], [], None
+    for answer in watch:
+        last = answer.event
+        names.append(last.name)
+        if "request.progress" in names and "request.cancel_requested" not in names:
+            gateway.CancelRequest(gateway_pb2.CancelRequestRequest(scope=target), timeout=10)
+        if last.name == "request.log":
+            messages.append(last.request_logged.message)
+    assert names[-1] == "request.completed"
+    assert messages == ["loop tell is cancelled: "]
+    assert last is not None
+    state = gateway.GetRequest(gateway_pb2.GetRequestRequest(request_id=part), timeout=10).state
+    alone = gateway.GetRequest(gateway_pb2.GetRequestRequest(request_id=whole), timeout=10).state
+    assert state.latents_digest == alone.latents_digest != ""
+    ran = Counter(
+        (result.loop.request_id, result.loop.node_id)
+        for event in await pocket_stack.log("scheduler-")
+        if isinstance(event.payload, BatchExecuted)
+        for result in event.payload.results
+    )
+    assert ran[(whole, "denoise")] == ran[(part, "denoise")] == STEPS
+    # With its prefill, whole; cut off in the middle.
+    assert 0 < ran[(part, "tell")] < STEPS < ran[(whole, "tell")]
