@@ -168,15 +168,16 @@ class PlacementScheduler:
         StaleWeights when they have it with other weights than it must run on.
         """
         self.check_weights(spec, wish)
-        lacks = [
-            _lack(host, wish)
-            for host in self._hosts.values()
-            if not host.draining and _suits(host, wish) and _instance(host, spec, wish)
-        ]
-        if lacks and all(lacks):
-            resource, needed, limit = max(
-                (lack for lack in lacks if lack is not None), key=lambda lack: lack[2]
-            )
+        lacks = []
+        for host in self._hosts.values():
+            if not host.draining and _suits(host, wish) and _instance(host, spec, wish):
+                lack = _lack(host, wish)
+                if lack is None:
+                    # The others need not be asked, of whom there may be a thousand.
+                    return
+                lacks.append(lack)
+        if lacks:
+            resource, needed, limit = max(lacks, key=lambda lack: lack[2])
             raise ResourceExhausted(
                 f"the request needs {needed:g} {resource}; no worker has more than {limit:g}",
                 subject=resource,

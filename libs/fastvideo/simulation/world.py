@@ -24,7 +24,7 @@ from fastvideo.simulation.worker import SimulatedWorker
 _SAMPLES: Final = 240
 _RETRY_S: Final = 0.2
 # All reservations are compared after every input where there are few workers, else now and then.
-_COMPARED_WORKERS: Final = 16
+_COMPARED_WORKERS: Final = 4
 _PROGRESS_EVERY_S: Final = 0.5
 
 
