@@ -25,8 +25,8 @@ from typing import Any, Final
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 TESTS: Final = ROOT / "tests"
-# They look at the repository with its tools, not at what it does.
-LEFT_OUT: Final = ("house",)
+# The first looks at the repository with its tools, the second starts the installed program.
+LEFT_OUT: Final = ("house", "cli")
 
 # Not by installation: there may be none.
 sys.path[:0] = [str(ROOT), str(ROOT / "libs"), *map(str, (ROOT / "services").glob("*"))]
