@@ -125,7 +125,13 @@ class ArtifactWriter:
 
         Raises what the sink raises.
         """
-        return [Written(self._write(state, unit, instance, context)) for state, unit in batch]
+        outputs = []
+        for state, unit in batch:
+            record = self._write(state, unit, instance, context)
+            if record is not None:
+                context.artifacts.setdefault(unit.unit_id, []).append(record.artifact_id)
+            outputs.append(Written(record))
+        return outputs
 
     def advance(self, state: WriteState, unit: WorkUnit, output: Written) -> WriteState:
         """The state with one more artifact stored, or given up."""

@@ -221,6 +221,7 @@ class Stepper:
             state_version=state.version,
             state_digest=hashlib.sha256(kernel.state_bytes(state)).hexdigest(),
             cache_lookups=tuple(context.lookups.get(unit.unit_id, ())),
+            artifact_ids=tuple(context.artifacts.get(unit.unit_id, ())),
             loop_result=result,
             step_range=unit.step_range,
         )

@@ -106,6 +106,8 @@ class StepContext:
     unit: WorkUnit | None = None
     # Filled by the cache: unit id to its look-ups.
     lookups: dict[str, list[CacheLookup]] = field(default_factory=dict)
+    # Filled by a kernel that writes: unit id to the artifacts that it stored.
+    artifacts: dict[str, list[str]] = field(default_factory=dict)
     # Filled by the kernel: forwards of the model that the batch took.
     forwards: int = 0
 

@@ -168,6 +168,7 @@ def _settle(
             end_request(state, request, Ending(result.error.reason, result.error))
             return
         _advance(request, run, unit, result)
+        request.artifact_ids.update(dict.fromkeys(result.artifact_ids))
         if result.cache_lookups and request.cache_keys:
             keys_max = state.policy.affinity_keys_max
             state.affinity.learn(request.worker_id, request.cache_keys, keys_max)

@@ -234,6 +234,8 @@ class StepResult:
     step_range: StepRange = field(default_factory=StepRange)
     # Seconds of the batched step that the unit ran in.
     measured_seconds: float = 0.0
+    # Artifacts that the unit stored, also when its loop is cancelled after it.
+    artifact_ids: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

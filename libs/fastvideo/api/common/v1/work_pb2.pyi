@@ -575,6 +575,7 @@ class StepResult(_message.Message):
     ERROR_FIELD_NUMBER: _builtins.int
     STEP_RANGE_FIELD_NUMBER: _builtins.int
     MEASURED_SECONDS_FIELD_NUMBER: _builtins.int
+    ARTIFACT_IDS_FIELD_NUMBER: _builtins.int
     unit_id: _builtins.str
     state_version: _builtins.int
     state_digest: _builtins.str
@@ -601,6 +602,10 @@ class StepResult(_message.Message):
     def step_range(self) -> Global___StepRange:
         """The steps that the unit covered."""
 
+    @_builtins.property
+    def artifact_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Artifacts that the unit stored, also when its loop is cancelled after it."""
+
     def __init__(
         self,
         *,
@@ -614,10 +619,11 @@ class StepResult(_message.Message):
         error: _request_pb2.ErrorDetail | None = ...,
         step_range: Global___StepRange | None = ...,
         measured_seconds: _builtins.float = ...,
+        artifact_ids: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_error", b"_error", "_loop_result", b"_loop_result", "_next_plan", b"_next_plan", "error", b"error", "loop", b"loop", "loop_result", b"loop_result", "next_plan", b"next_plan", "step_range", b"step_range"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_error", b"_error", "_loop_result", b"_loop_result", "_next_plan", b"_next_plan", "cache_lookups", b"cache_lookups", "error", b"error", "loop", b"loop", "loop_result", b"loop_result", "measured_seconds", b"measured_seconds", "next_plan", b"next_plan", "state_digest", b"state_digest", "state_version", b"state_version", "step_range", b"step_range", "unit_id", b"unit_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_error", b"_error", "_loop_result", b"_loop_result", "_next_plan", b"_next_plan", "artifact_ids", b"artifact_ids", "cache_lookups", b"cache_lookups", "error", b"error", "loop", b"loop", "loop_result", b"loop_result", "measured_seconds", b"measured_seconds", "next_plan", b"next_plan", "state_digest", b"state_digest", "state_version", b"state_version", "step_range", b"step_range", "unit_id", b"unit_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__error: _TypeAlias = _typing.Literal["error"]  # noqa: Y015
     _WhichOneofArgType__error: _TypeAlias = _typing.Literal["_error", b"_error"]  # noqa: Y015
