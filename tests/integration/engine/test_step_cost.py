@@ -1,0 +1,102 @@
+"""What a step costs beside its forward, and what sharing forwards saves; in processor time."""
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+import fastvideo
+from fastvideo.engine.engine import Engine
+from fastvideo.engine.executor import Executor
+from fastvideo.models.wan.loops.denoise import DenoiseKernel
+from fastvideo.scheduling.core import SchedulerCore
+
+PROMPT = "a red three moving left"
+WAIT_S_MAX = 100.0
+STEPS = 20
+# Deciding, claiming, hashing and planning, a step of the embedded model.
+OVERHEAD_S_MAX = 0.004
+AT_ONCE = 8
+GAIN_MIN = 1.5
+ROUNDS = 4
+
+
+@pytest.fixture(scope="module")
+def engine() -> Iterator[Engine]:
+    with fastvideo.Engine() as engine:
+        yield engine
+
+
+def _timed(call: Callable[..., Any], spent: Counter[str], name: str) -> Callable[..., Any]:
+    def timed(*arguments: Any, **named: Any) -> Any:
+        begun = time.thread_time()
+        try:
+            return call(*arguments, **named)
+        finally:
+            spent[name] += time.thread_time() - begun  # type: ignore[assignment]
+            spent[f"{name} calls"] += 1
+
+    return timed
+
+
+@pytest.mark.row("SCH-23")
+def test_a_step_costs_little_beside_its_forward(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for seed in range(2):
+        engine.generate(PROMPT, steps=STEPS, seed=seed, timeout_s=WAIT_S_MAX)
+    found = []
+    for seed in range(3):
+        spent: Counter[str] = Counter()
+        with monkeypatch.context() as patch:
+            for owner, method, name in (
+                (Executor, "execute", "execute"),
+                (DenoiseKernel, "run_step", "forward"),
+                (SchedulerCore, "decide", "decide"),
+            ):
+                patch.setattr(owner, method, _timed(getattr(owner, method), spent, name))
+            patch.setattr(Executor, "execute", _of_kind(Executor.execute, spent))
+            engine.generate(PROMPT, steps=STEPS, seed=seed, timeout_s=WAIT_S_MAX)
+        assert spent["forward calls"] == STEPS
+        beside = spent["denoise"] - spent["forward"]
+        found.append(beside / STEPS + spent["decide"] / spent["decide calls"])
+    print(f"overhead of a step: {[f'{s * 1e3:.2f} ms' for s in found]}")  # noqa: T201
+    assert min(found) < OVERHEAD_S_MAX
+
+
+def _of_kind(execute: Callable[..., Any], spent: Counter[str]) -> Callable[..., Any]:
+    """Count the time of denoising batches apart."""
+
+    def timed(executor: Executor, command: Any, *more: Any, **named: Any) -> Any:
+        begun = time.thread_time()
+        executed = execute(executor, command, *more, **named)
+        if command.kind == "diffusion_step":
+            spent["denoise"] += time.thread_time() - begun  # type: ignore[assignment]
+        return executed
+
+    return timed
+
+
+@pytest.mark.row("SCH-11")
+def test_requests_that_share_forwards_take_less_of_the_device(engine: Engine) -> None:
+    # Where a forward is small its fixed part counts: a single frame, one branch.
+    asked: dict[str, Any] = {
+        "steps": STEPS,
+        "size": (32, 32),
+        "num_frames": 1,
+        "guidance_scale": 1.0,
+    }
+
+    def seconds(handles: list[Any]) -> float:
+        return sum(handle.result(WAIT_S_MAX).metrics.device_seconds for handle in handles)
+
+    serial, shared = [], []
+    for _ in range(ROUNDS):
+        serial.append(
+            sum(seconds([engine.submit(PROMPT, seed=n, **asked)]) for n in range(AT_ONCE))
+        )
+        shared.append(seconds([engine.submit(PROMPT, seed=n, **asked) for n in range(AT_ONCE)]))
+    print(f"{AT_ONCE} requests: {serial} s one by one, {shared} s at once")  # noqa: T201
+    assert min(serial) > GAIN_MIN * min(shared)
