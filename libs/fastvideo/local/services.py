@@ -68,7 +68,7 @@ def service_parts(
             http = f"{HOST}:{ports['gateway-http']}"
             parts.append(part(name, {**shared, "FASTVIDEO_HTTP_LISTEN": http}, needs))
         elif name.startswith("worker-"):
-            parts.append(part(name, _worker_environment(shared, config.options.workers), ()))
+            parts.append(part(name, _worker_environment(shared), ()))
         else:
             parts.append(part(name, shared, needs))
     return tuple(parts)
@@ -100,12 +100,9 @@ def _shared_environment(
     return environment
 
 
-def _worker_environment(shared: Mapping[str, str], workers: int) -> dict[str, str]:
+def _worker_environment(shared: Mapping[str, str]) -> dict[str, str]:
     # At the embedded model's size one thread is faster than two; a spinning one starves the rest.
     defaults = {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}
-    if workers > 1:
-        # They share the processor already.
-        defaults["FASTVIDEO_COMPUTE_SLOTS"] = "1"
     environment = {**defaults, **shared}
     # A worker writes no event: it has no business with the database.
     del environment["FASTVIDEO_POSTGRES_DSN"]

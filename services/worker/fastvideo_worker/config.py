@@ -29,8 +29,8 @@ class Config:
     families: tuple[str, ...] = ()
     # Threads of a forward; None is found by a probe.
     threads: int | None = None
-    # Batches that compute side by side; None is what the processor has room for.
-    compute_slots: int | None = None
+    # Batches that compute side by side.
+    compute_slots: int = 1
     # Memory that the worker may use; None is the machine's.
     memory_bytes: int | None = None
     # "ROLE/POOL" to the share of the pool that the role may hold.
@@ -61,7 +61,7 @@ def load_config(environment: Environment) -> Config:
         checkpoints=environment.path("FASTVIDEO_CHECKPOINTS"),
         families=environment.words("FASTVIDEO_FAMILIES"),
         threads=environment.count_or_auto(threads),
-        compute_slots=environment.count_or_auto("FASTVIDEO_COMPUTE_SLOTS"),
+        compute_slots=environment.count("FASTVIDEO_COMPUTE_SLOTS", defaults.compute_slots),
         memory_bytes=environment.count_or_auto("FASTVIDEO_MEMORY_BYTES"),
         role_memory=_shares(environment.words("FASTVIDEO_ROLE_MEMORY")),
         drain_grace_s=environment.number(

@@ -18,7 +18,6 @@ from fastvideo.engine.fingerprint import library_versions
 from fastvideo.engine.loading import CatalogLoader, quiet_libraries
 from fastvideo.engine.request_inputs import RequestInputs
 from fastvideo.engine.residents import Residents
-from fastvideo.engine.threads import compute_slots
 from fastvideo.ids import new_id
 from fastvideo.memory.pools import MemoryPools, MemoryTag
 from fastvideo.rpc.channel import MIB, open_channel
@@ -55,8 +54,7 @@ class Worker:
         """Serve, load and warm the models, then announce. Raises what loading raises."""
         config, started_s = self._config, time.monotonic()
         quiet_libraries()
-        slots = config.compute_slots or compute_slots(config.threads)
-        self._compute = self._lane("compute", slots)
+        self._compute = self._lane("compute", config.compute_slots)
         io = self._lane("io", IO_SLOTS)
         budgets = pool_budgets(config.memory_bytes or machine_bytes())
         pools = MemoryPools(budgets, role_budgets(config.role_memory, budgets))
@@ -82,7 +80,7 @@ class Worker:
             residents=residents,
             pools=pools,
             places=lambda: executor.places,
-            compute_slots=slots,
+            compute_slots=config.compute_slots,
             snapshots=bool(config.artifacts_address),
         )
         self._commands = Commands(

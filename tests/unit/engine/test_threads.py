@@ -2,7 +2,7 @@
 
 import pytest
 
-from fastvideo.engine.threads import ThreadMeasurement, choose_threads, compute_slots
+from fastvideo.engine.threads import ThreadMeasurement, choose_threads
 
 
 @pytest.mark.parametrize(
@@ -24,14 +24,3 @@ def test_the_fastest_count_with_the_same_bits_is_chosen(
     found, measured = choose_threads(sorted(seconds), measure)
     assert found == chosen
     assert [one.threads for one in measured] == sorted(seconds)
-
-
-@pytest.mark.parametrize(
-    ("cores", "threads", "slots"), [(1, 1, 1), (2, 1, 2), (2, 2, 1), (16, 1, 2), (16, 8, 2)]
-)
-def test_two_batches_compute_side_by_side_where_there_is_room(
-    cores: int, threads: int, slots: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(cores)))
-    assert compute_slots(threads) == slots
-    assert compute_slots(None) == 1

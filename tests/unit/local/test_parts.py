@@ -95,12 +95,6 @@ def test_a_worker_has_one_thread_unless_told(given: dict[str, str], threads: str
     assert worker.environment["OMP_WAIT_POLICY"] == "PASSIVE"
 
 
-@pytest.mark.parametrize(("workers", "slots"), [(1, None), (2, "1")])
-def test_several_workers_compute_one_batch_at_a_time_each(workers: int, slots: str | None) -> None:
-    parts = parts_of(load_config(StackOptions(DATA, workers=workers), {}))
-    assert parts["worker-1"].environment.get("FASTVIDEO_COMPUTE_SLOTS") == slots
-
-
 def test_telemetry_settings_and_models_are_passed_through() -> None:
     given = {
         "OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:4317",
