@@ -87,7 +87,9 @@ def test_progress_rises_to_1(watched: Watched) -> None:
     ]
     assert fractions[-1] == 1
     assert all(before <= after for before, after in pairwise(fractions))
-    assert len(fractions) > STEPS
+    # Steps that ran in one window are told together, nodes never are.
+    nodes = [event["request_progressed"]["node_id"] for event in watched.of("request.progress")]
+    assert list(dict.fromkeys(nodes)) == ["encode", "denoise", "decode", "write"]
 
 
 @pytest.mark.row("EVT-07")
@@ -182,7 +184,6 @@ async def test_the_steps_come_in_the_order_of_the_program(stack: Stack, watched:
         UnitKind.ARTIFACT_WRITE,
     ]
     assert kinds == sorted(kinds, key=list(dict.fromkeys(kinds)).index)
-    assert kinds.count(UnitKind.DIFFUSION_STEP) == STEPS
     assert all(batch.measured_seconds > 0 and batch.results for batch in batches)
     versions = [
         result.state_version

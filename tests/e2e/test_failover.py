@@ -32,6 +32,8 @@ SCHEDULERS = ("scheduler-1", "scheduler-2")
 WORKERS = ("worker-1", "worker-2")
 PATIENT = CallPolicy(timeout_s=60.0, silence_s_max=120.0)
 WORKER_TIMEOUT_S = 2.0
+KILLS = 30
+AT_ONCE = 16
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -239,20 +241,17 @@ async def do_nothing(request_id: str) -> None:
     """Nobody hurts this one."""
 
 
-KILLS = 30
-AT_ONCE = 16
-
-
 @pytest.fixture(scope="module")
 def battered() -> Iterator[Stack]:
-    """A stack in which no number of losses fails a request."""
-    environment = {"FASTVIDEO_ATTEMPTS_MAX": "1000", "FASTVIDEO_WORKER_TIMEOUT_S": "5"}
-    with running_stack(workers=2, schedulers=2, environment=environment) as running:
+    """A stack as users start it."""
+    with running_stack(workers=2, schedulers=2) as running:
         yield running
 
 
 async def test_thirty_random_kills_under_load_lose_and_change_nothing(battered: Stack) -> None:
-    rng = random.Random(20261130)
+    seed = random.SystemRandom().randrange(2**32)
+    print(f"seed {seed}")  # noqa: T201 - so that a failure can be repeated
+    rng = random.Random(seed)
     seeds = range(4)
     with Client(battered.gateway, policy=PATIENT) as client:
         truth = {

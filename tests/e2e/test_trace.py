@@ -58,9 +58,11 @@ def test_one_trace_joins_client_services_batches_and_artifact(
     assert (root.service, root.name) == ("fastvideo-cli", "fastvideo.generate")
     assert {span.service for span in spans} == SERVICES
     assert [span for span in spans if span.failed] == []
-    kinds = Counter(
-        span.attributes["fastvideo.batch.kind"] for span in spans if span.name == "scheduler.batch"
-    )
+    kinds: Counter[str] = Counter()
+    for span in spans:
+        if span.name == "scheduler.batch":
+            units = int(span.attributes["fastvideo.batch.units"])
+            kinds[str(span.attributes["fastvideo.batch.kind"])] += units
     assert kinds["diffusion_step"] == STEPS
     assert kinds.keys() >= {"encoder_chunk", "vae_tile", "artifact_write"}
     # Each batch is a span of the scheduler that decided it, and under it one of its worker.

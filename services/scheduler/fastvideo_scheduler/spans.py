@@ -106,7 +106,9 @@ class Spans:
                 "fastvideo.batch_id": decision.batch_id,
                 "fastvideo.worker_id": decision.worker_id,
                 "fastvideo.batch.kind": decision.kind.value,
-                "fastvideo.batch.units": len(decision.unit_ids),
+                # All that ran, the steps of a window one by one.
+                "fastvideo.batch.units": len(executed.results),
+                "fastvideo.batch.window": decision.window,
                 "fastvideo.batch.predicted_seconds": decision.predicted_seconds,
                 "fastvideo.batch.measured_seconds": executed.measured_seconds,
             }
