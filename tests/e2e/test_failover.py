@@ -27,7 +27,8 @@ from fastvideo.scheduling.events import (
 from tests.e2e.stack import Stack, running_stack
 
 PROMPT = "a red three moving left"
-STEPS = 150
+# So long that none ends in the time that a draining worker is given.
+STEPS = 400
 SCHEDULERS = ("scheduler-1", "scheduler-2")
 WORKERS = ("worker-1", "worker-2")
 PATIENT = CallPolicy(timeout_s=60.0, silence_s_max=120.0)

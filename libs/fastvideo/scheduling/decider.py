@@ -165,7 +165,7 @@ class Decider:
         """Without its worker: again elsewhere, or failed after too many losses."""
         if request.in_flight:
             return
-        if request.suspect_losses < self._state.policy.attempts_max:
+        if request.suspicion < self._state.policy.attempts_max:
             if request.worker_id:
                 yield self._release(request)
             yield RestartRequest(
@@ -176,7 +176,8 @@ class Decider:
             return
         error = ErrorDetail(
             reason=WORKER_LOST,
-            message=f"no further in {request.suspect_losses} tries; {request.lost_reason}",
+            message=f"it may have killed its workers, {request.losses} in all; "
+            f"{request.lost_reason}",
             subject=request.request_id,
             attributes={"attempts": str(request.attempt)},
         )

@@ -85,20 +85,30 @@ def keep_done(request: LiveRequest) -> None:
             request.done[node_id] = None
 
 
-def count_loss(state: SchedulerState, request: LiveRequest) -> None:
-    """A worker was lost under a request: before its loops are forgotten.
+def count_losses(state: SchedulerState, worker: Worker) -> None:
+    """A worker was lost: before the loops of its requests are forgotten.
 
-    One that only waited there, or that gets further from loss to loss, did not kill it.
+    Those that ran there share the suspicion. One that only waited, or that gets further from
+    loss to loss, did not kill it.
     """
-    request.losses += 1
-    runs = any(run.in_flight or run.phase is LoopPhase.PREPARING for run in request.loops.values())
-    if request.graph is None or not runs:
-        return
-    fraction = state.loop_rules.fraction(request.graph, request.loops, request.done)
-    if fraction > request.lost_fraction:
-        request.lost_fraction = fraction
-        request.suspect_losses = 0
-    request.suspect_losses += 1
+    requests = [state.requests[request_id] for request_id in worker.residents]
+    suspects = [request for request in requests if _runs(request)]
+    for request in requests:
+        request.losses += 1
+    for request in suspects:
+        assert request.graph is not None
+        fraction = state.loop_rules.fraction(request.graph, request.loops, request.done)
+        if fraction > request.lost_fraction:
+            request.lost_fraction = fraction
+            request.suspicion = 0.0
+        request.suspicion += 1 / len(suspects)
+
+
+def _runs(request: LiveRequest) -> bool:
+    """Whether its worker computes for it, or makes a loop of it."""
+    return request.graph is not None and any(
+        run.in_flight or run.phase is LoopPhase.PREPARING for run in request.loops.values()
+    )
 
 
 def leave(state: SchedulerState, request: LiveRequest, worker: Worker) -> None:

@@ -39,7 +39,7 @@ from fastvideo.scheduling.inputs import (
 )
 from fastvideo.scheduling.loop_scheduler import LoopPhase
 from fastvideo.scheduling.movement import (
-    count_loss,
+    count_losses,
     keep_done,
     refused,
     restored_result,
@@ -196,11 +196,11 @@ def _lose(state: SchedulerState, worker: Worker, reason: str) -> None:
     state.placement.remove(worker.worker_id)
     state.affinity.forget(worker.worker_id)
     state.touched_workers.pop(worker.worker_id, None)
+    count_losses(state, worker)
     for request_id in worker.residents:
         request = state.requests[request_id]
         request.lost_reason = f"worker {worker.worker_id} was lost: {reason}"
         request.lost_boundary = state.loop_rules.boundary(request.loops)
-        count_loss(state, request)
         state.vacate(request)
         keep_done(request)
         request.loops = {}

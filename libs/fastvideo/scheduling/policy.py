@@ -66,8 +66,8 @@ class SchedulingPolicy:
     role_budgets: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     # Requests that live in the shard, waiting or running; more fail at once.
     live_requests_max: int = 100_000
-    # Workers that may be lost under a request that runs and gets no further in between; one
-    # that gets on, or that only waited there, is not suspected of killing them.
+    # Workers that may be lost under a request that runs there and gets no further in between;
+    # those that ran together share a loss, and one that gets on is not suspected any more.
     attempts_max: int = 5
     # Units that share a forward, whatever their loops allow.
     batch_units_max: int = 64

@@ -58,10 +58,11 @@ class LiveRequest:
     accepted_at: datetime
     rank: Rank
     attempt: int = 1
-    # Workers that were lost under it; those in a row that it may have killed, as something of
-    # it ran and it had got no further than at the loss before; and how far that was, 0 to 1.
+    # Workers that were lost under it; its share in those in a row that it may have killed, as
+    # something of it ran and it had got no further than at the loss before; and how far that
+    # was, 0 to 1.
     losses: int = 0
-    suspect_losses: int = 0
+    suspicion: float = 0.0
     lost_fraction: float = -1.0
     worker_id: str = ""
     model_instance_id: str = ""

@@ -290,6 +290,21 @@ def test_a_request_that_only_waited_on_lost_workers_is_not_suspected():
     assert isinstance(world.terminal("r2"), CompleteRequest)
 
 
+def test_requests_that_ran_together_share_the_suspicion():
+    world = World(policy=SchedulingPolicy(attempts_max=2))
+    requests = [f"r{n}" for n in range(4)]
+    for loss in range(1, 5):
+        world.attach(f"w{loss}")
+        if loss == 1:
+            for request_id in requests:
+                world.submit(request_id)
+        world.lose(f"w{loss}")
+    assert not world.made(FailRequest), "four losses, a quarter of each"
+    world.attach("w9")
+    world.run()
+    assert all(isinstance(world.terminal(r), CompleteRequest) for r in requests)
+
+
 def test_a_cancel_that_races_the_loss_of_the_worker_cancels():
     world = World()
     world.attach("w1")
