@@ -130,10 +130,11 @@ async def test_a_newcomer_ends_a_window(wide: Stack) -> None:
     wide.generate(PROMPT, "--steps", "8")
     before = sum(isinstance(decision, YieldBatch) for decision in await decisions(wide))
     async with AsyncClient(wide.gateway) as client:
+        # So long that it runs alone, in windows, between the newcomers.
         long = [
-            (await client.submit(PROMPT, sampling=SamplingOverrides(steps=200))).spec.request_id
+            (await client.submit(PROMPT, sampling=SamplingOverrides(steps=800))).spec.request_id
         ]
-        for n in range(4):
+        for n in range(6):
             await asyncio.sleep(0.4)
             short = await client.submit(f"{PROMPT} {n}", sampling=SamplingOverrides(steps=4))
             long.append(short.spec.request_id)
