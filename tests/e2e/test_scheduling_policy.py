@@ -14,7 +14,7 @@ from fastvideo.client import AsyncClient
 from fastvideo.requests.events import RequestQueued
 from fastvideo.requests.types import RequestState, RequestStatus, SamplingOverrides
 from fastvideo.rpc.channel import open_channel
-from fastvideo.scheduling.events import DispatchBatch, SchedulerDecided
+from fastvideo.scheduling.events import DispatchBatch, SchedulerDecided, YieldBatch
 from tests.e2e.stack import Stack, running_stack
 
 # A stack of its own, and requests that wait for each other on purpose.
@@ -124,6 +124,24 @@ async def test_windows_give_the_bits_of_single_steps(wide: Stack, narrow: Stack)
     assert digests[0] == digests[1]
     assert windows[0] > 1
     assert windows[1] == 1
+
+
+async def test_a_newcomer_ends_a_window(wide: Stack) -> None:
+    wide.generate(PROMPT, "--steps", "8")
+    before = sum(isinstance(decision, YieldBatch) for decision in await decisions(wide))
+    async with AsyncClient(wide.gateway) as client:
+        # So long that it runs alone, in windows, between the newcomers.
+        long = [
+            (await client.submit(PROMPT, sampling=SamplingOverrides(steps=800))).spec.request_id
+        ]
+        for n in range(6):
+            await asyncio.sleep(0.4)
+            short = await client.submit(f"{PROMPT} {n}", sampling=SamplingOverrides(steps=4))
+            long.append(short.spec.request_id)
+        states = await ended(client, long)
+    assert all(state.status is RequestStatus.COMPLETED for state in states.values())
+    after = sum(isinstance(decision, YieldBatch) for decision in await decisions(wide))
+    assert after > before
 
 
 @pytest.mark.row("SCH-07")

@@ -112,6 +112,8 @@ def _assign(state: SchedulerState, decision: AssignLoop, now: datetime) -> None:
     request.loops[decision.loop.node_id] = LoopRun(
         decision.loop, decision.loop_id, restore=decision.restore
     )
+    # A window of the worker ends, since the loop is made only behind it.
+    state.touched_workers[decision.worker_id] = None
 
 
 def _start(state: SchedulerState, decision: StartRequest, now: datetime) -> None:

@@ -70,6 +70,8 @@ def _why_yield(state: SchedulerState, worker: Worker, flight: Flight) -> str:
     waiting = next(iter(worker.compute.units), "")
     if waiting:
         return f"{waiting} waits"
+    if _someone_comes(state, worker):
+        return "a loop waits to be made"
     for unit in flight.units:
         request = state.requests.get(unit.loop.request_id)
         if request is not None and request.wants_boundary(unit.loop.node_id):
