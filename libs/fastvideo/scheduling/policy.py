@@ -105,7 +105,7 @@ class SchedulingPolicy:
     # any was measured.
     snapshot_overhead_max: float = 0.02
     snapshot_seconds_min: float = 2.0
-    snapshot_seconds_guess: float = 0.1
+    snapshot_seconds_guess: float = 0.04
     # How often a request may be set aside for those of a higher class, and how long it has a
     # place at least before.
     preemptions_max: int = 3
