@@ -45,6 +45,7 @@ from fastvideo.api.common.v1 import (
     work_pb2,
 )
 from fastvideo.api.events.v1 import events_pb2
+from fastvideo.api.replay.v1 import replay_pb2
 from fastvideo.api.training.v1 import behavior_pb2
 from fastvideo.api.worker.v1 import worker_pb2
 from fastvideo.errors import ContractViolation, InvalidField
@@ -68,6 +69,7 @@ _DEFAULT_FILES = (
     work_pb2,
     events_pb2,
     behavior_pb2,
+    replay_pb2,
     worker_pb2,
 )
 

@@ -31,15 +31,19 @@ MODULES = (
     "model.specs",
     "model.tensors",
     "program.specs",
+    "replay.types",
+    "requests.behavior",
     "requests.events",
+    "requests.sealing",
     "requests.types",
     "scheduling.commands",
     "scheduling.events",
+    "scheduling.traces",
     "scheduling.work",
     "sessions.events",
     "sessions.types",
-    "training.behavior",
-    "transport.manifest",
+    "requests.behavior",
+    "model.transfers",
 )
 
 

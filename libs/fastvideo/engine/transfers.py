@@ -9,7 +9,7 @@ from fastvideo.engine.values import Scope, ValueStore
 from fastvideo.errors import InvalidField
 from fastvideo.media.tensors import decode_tensors, encode_tensors
 from fastvideo.memory.staging import Staged
-from fastvideo.transport.manifest import TransferManifest, TransferTensor
+from fastvideo.model.transfers import TransferManifest, TransferTensor
 
 _TENSORS_MAX: Final = 64
 _LIFETIME: Final = "request"

@@ -51,6 +51,16 @@ NAMES: Mapping[str, str] = MappingProxyType(
         "WorkerReattached": "worker.reattached",
         "RequestSnapshotted": "trace.snapshot",
         "WorkerDetached": "worker.detached",
+        "CacheAccessed": "trace.cache",
+        "TransferRecorded": "trace.transfer",
+        "WeightsChanged": "weights.changed",
+        "ParityChecked": "parity.checked",
+        "ComponentsTraced": "trace.component",
+        "BehaviorRecorded": "behavior.recorded",
+        "NonFiniteFound": "trace.nan",
+        "MemoryReported": "trace.memory",
+        "GraphUsed": "trace.graph",
+        "TenantErased": "tenant.erased",
     }
 )
 

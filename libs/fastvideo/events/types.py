@@ -27,6 +27,7 @@ from fastvideo.requests.events import (
     RequestQueued,
     RequestStarted,
 )
+from fastvideo.requests.sealing import TenantErased
 from fastvideo.scheduling.events import (
     BatchExecuted,
     LeaderElected,
@@ -39,6 +40,17 @@ from fastvideo.scheduling.events import (
     WorkerDraining,
     WorkerLost,
     WorkerReattached,
+)
+from fastvideo.scheduling.traces import (
+    BehaviorRecorded,
+    CacheAccessed,
+    ComponentsTraced,
+    GraphUsed,
+    MemoryReported,
+    NonFiniteFound,
+    ParityChecked,
+    TransferRecorded,
+    WeightsChanged,
 )
 from fastvideo.sessions.events import SessionClosed, SessionCreated, SessionUpdated
 
@@ -97,6 +109,16 @@ EventPayload = (
     | WorkerReattached
     | RequestSnapshotted
     | WorkerDetached
+    | CacheAccessed
+    | TransferRecorded
+    | WeightsChanged
+    | ParityChecked
+    | ComponentsTraced
+    | BehaviorRecorded
+    | NonFiniteFound
+    | MemoryReported
+    | GraphUsed
+    | TenantErased
 )
 """What an event says, by type."""
 

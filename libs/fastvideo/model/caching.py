@@ -65,6 +65,8 @@ class CacheLookup:
     key_digest: str = ""
     outcome: CacheOutcome
     size_bytes: int = 0
+    # SHA-256 of the value that was found or kept, hexadecimal; empty when it was not taken.
+    value_digest: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

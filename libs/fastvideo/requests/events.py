@@ -7,6 +7,7 @@ between the two.
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from fastvideo.requests.sealing import SealedContent
 from fastvideo.requests.types import ErrorDetail, RequestMetrics, RequestSpec
 from fastvideo.scheduling.work import CancelScope
 
@@ -16,6 +17,8 @@ class RequestAccepted:
     """request.accepted: the request is durable and will end."""
 
     spec: RequestSpec
+    # The texts of its inputs, under the tenant's key; in the log the spec has them empty.
+    sealed: SealedContent | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

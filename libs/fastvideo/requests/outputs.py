@@ -9,7 +9,7 @@ from fastvideo.errors import InvalidField
 from fastvideo.program.specs import NodeKind, ProgramSpec
 from fastvideo.requests.types import OutputSpec
 
-OUTPUTS: Final = tuple(field.name for field in fields(OutputSpec))
+OUTPUTS: Final = tuple(field.name for field in fields(OutputSpec) if field.type in (bool, "bool"))
 
 # What an artifact node makes of the values that flow into it.
 _MADE_FROM: Final[Mapping[str, frozenset[str]]] = MappingProxyType(
@@ -18,7 +18,7 @@ _MADE_FROM: Final[Mapping[str, frozenset[str]]] = MappingProxyType(
 
 
 def offered_outputs(program: ProgramSpec) -> tuple[str, ...]:
-    """The fields of `OutputSpec` that the program's artifact nodes can fill.
+    """The artifacts of `OutputSpec` that the program's artifact nodes can fill.
 
     A program whose artifacts nobody chooses, such as scores, offers none.
     """
@@ -39,8 +39,9 @@ def resolve_outputs(
     """
     offered = offered_outputs(program)
     chosen = [name for name in OUTPUTS if wanted is not None and getattr(wanted, name)]
+    defaulted: tuple[str, ...] = ()
     if not chosen:
-        return OutputSpec(**dict.fromkeys(offered[:1], True)), ("outputs",)
+        chosen, defaulted = list(offered[:1]), ("outputs",)
     for name in chosen:
         if name not in offered:
             raise InvalidField(
@@ -49,4 +50,8 @@ def resolve_outputs(
                 f"what program {program.program_id} gives: {', '.join(offered) or 'none'}",
                 reason="OUTPUT_NOT_OFFERED",
             )
-    return OutputSpec(**dict.fromkeys(chosen, True)), ()
+    recorded = wanted or OutputSpec()
+    outputs = OutputSpec(
+        **dict.fromkeys(chosen, True), capture=recorded.capture, trace=recorded.trace
+    )
+    return outputs, defaulted

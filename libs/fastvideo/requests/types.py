@@ -97,6 +97,10 @@ class SamplingOverrides:
     guidance_scale: float | None = None
     flow_shift: float | None = None
     seed: int | None = None
+    # A sampler that the card offers; "flow_sde" samples and records log-probabilities.
+    sampler: str | None = None
+    # Noise that a stochastic sampler adds, relative to the schedule's own.
+    noise_level: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,6 +118,25 @@ class SamplingParams:
     guidance_scale: float = 0.0
     flow_shift: float = 0.0
     seed: int = 0
+    # Empty is the card's own.
+    sampler: str = ""
+    # 0 for a sampler without noise.
+    noise_level: float = 0.0
+
+
+class Capture(StrEnum):
+    """What a request records beside its artifacts."""
+
+    BEHAVIOR = "behavior"
+
+
+class TraceLevel(StrEnum):
+    """How closely a request is traced."""
+
+    # Lifecycle, decisions and one event a batch.
+    SUMMARY = "summary"
+    # Also every component's and layer's time and digest, step by step.
+    DETAIL = "detail"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,6 +150,10 @@ class OutputSpec:
     latents: bool = False
     # A coarse video, every fourth frame, stored before the video itself is encoded.
     preview: bool = False
+    # None records nothing.
+    capture: Capture | None = None
+    # None is SUMMARY.
+    trace: TraceLevel | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from fastvideo.requests.types import ErrorDetail, RequestMetrics
+from fastvideo.scheduling.traces import TraceNote
 from fastvideo.scheduling.work import (
     LoopRef,
     LoopSnapshot,
@@ -68,6 +69,8 @@ class LoopPrepared:
     seconds: float = 0.0
     # Rises by one with each report of a worker's incarnation, as in all reports.
     report: int = 0
+    # Noted meanwhile; the log keeps each as an event of its own and here none.
+    notes: tuple[TraceNote, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,6 +105,8 @@ class BatchExecuted:
     # It stopped before its window was over because it was told to.
     yielded: bool = False
     report: int = 0
+    # Noted meanwhile; the log keeps each as an event of its own and here none.
+    notes: tuple[TraceNote, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,6 +172,12 @@ class LeaderElected:
     epoch: int = 0
     # It began from live requests alone; what the stream said before is not part of its state.
     anew: bool = False
+    # The knobs of its scheduling policy, as canonical JSON; a replay decides under them.
+    policy: str = ""
+    # Model id to the content digest of the card that it decides with.
+    cards: Mapping[str, str] = field(default_factory=dict)
+    # Of the program that decides.
+    program_version: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

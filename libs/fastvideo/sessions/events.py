@@ -6,6 +6,7 @@ between the two.
 
 from dataclasses import dataclass
 
+from fastvideo.requests.sealing import SealedContent
 from fastvideo.sessions.types import PromptMemoryEntry, SessionState
 
 
@@ -14,6 +15,7 @@ class SessionCreated:
     """session.created: with its bindings."""
 
     state: SessionState
+    sealed: SealedContent | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +29,7 @@ class SessionUpdated:
     request_id: str = ""
     change: str = ""
     artifact_refs: tuple[str, ...] = ()
+    sealed: SealedContent | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,11 +21,11 @@ from fastvideo.media.tensors import decode_tensors
 from fastvideo.memory.pools import MemoryTag
 from fastvideo.memory.system import resident_process_bytes
 from fastvideo.model.caching import CacheClass, CacheRecord
+from fastvideo.model.transfers import TransferManifest
 from fastvideo.scheduling.commands import ExecuteBatch, PrepareLoop
 from fastvideo.scheduling.events import LoopFailed
 from fastvideo.scheduling.work import CancelScope
 from fastvideo.telemetry.logging import get_logger
-from fastvideo.transport.manifest import TransferManifest
 from fastvideo_worker.assignments import Assignments
 from fastvideo_worker.attachment import Attachment
 from fastvideo_worker.commands import Commands
@@ -287,6 +287,13 @@ class WorkerService(worker_pb2_grpc.WorkerServiceServicer):
             raise Unavailable(f"{self._status.worker_id} is draining", reason="DRAINING")
         if MemoryTag.WEIGHTS in self._status.sleeping:
             raise Unavailable(f"the weights of {self._status.worker_id} sleep", reason="ASLEEP")
+
+    async def Replay(
+        self, request: worker_pb2.ReplayRequest, context: Context
+    ) -> AsyncIterator[worker_pb2.ReplayResponse]:
+        """Run a logged run again."""
+        raise FailedPrecondition("this worker replays nothing", reason="NO_REPLAY")
+        yield
 
     def _reattach(self) -> None:
         """A scheduler learns of other models when it attaches, so it is made to attach anew."""

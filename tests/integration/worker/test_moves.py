@@ -11,9 +11,9 @@ from fastvideo.api.worker.v1 import worker_pb2, worker_pb2_grpc
 from fastvideo.engine.engine import Engine
 from fastvideo.errors import FastVideoError
 from fastvideo.media.tensors import decode_tensors
+from fastvideo.model.transfers import TransferManifest, TransferTensor
 from fastvideo.requests.types import TextPart
 from fastvideo.scheduling.work import UnitKind
-from fastvideo.transport.manifest import TransferManifest, TransferTensor
 from tests.families.pocket.checkpoint import write_checkpoint
 from tests.families.pocket.loops.transfer import PEER, SIZE_BYTES, VALUE
 from tests.families.served import POCKET, run

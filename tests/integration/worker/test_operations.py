@@ -18,6 +18,7 @@ from fastvideo.deployment.catalog import Catalog
 from fastvideo.errors import AlreadyExists, FailedPrecondition, Fenced, InvalidField, NotFound
 from fastvideo.media.tensors import decode_tensors, encode_tensors
 from fastvideo.model.caching import CacheClass, CacheKey, CacheRecord
+from fastvideo.model.transfers import TransferManifest, TransferTensor
 from fastvideo.models.wan.keys import text_features_key
 from fastvideo.requests.types import RequestSpec, TextPart
 from fastvideo.rpc.channel import open_channel
@@ -31,7 +32,6 @@ from fastvideo.scheduling.work import (
     StepResult,
     WorkPlan,
 )
-from fastvideo.transport.manifest import TransferManifest, TransferTensor
 
 MakeSpec = Callable[..., RequestSpec]
 pytestmark = pytest.mark.row("SCH-21")

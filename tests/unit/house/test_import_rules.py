@@ -71,7 +71,7 @@ def test_the_tree_keeps_every_import_rule(
         ("services", "fastvideo_gateway", "fastvideo_scheduler"),
         ("libraries", "fastvideo.local", "fastvideo_gateway"),
         ("training", "fastvideo.engine", "fastvideo.training"),
-        ("training", "fastvideo_worker", "fastvideo.training.behavior"),
+        ("training", "fastvideo_worker", "fastvideo.training"),
         ("models", "fastvideo.models", "fastvideo.api.common.v1.model_pb2"),
         ("models", "fastvideo.loops", "fastvideo.client"),
         ("worker", "fastvideo_worker", "fastvideo.api.gateway.v1.gateway_pb2"),

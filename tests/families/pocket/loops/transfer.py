@@ -19,10 +19,10 @@ from fastvideo.loops.state_encoding import encode_state, tensor_digest
 from fastvideo.loops.units import UnitShape, next_unit_plan
 from fastvideo.media.tensors import decode_tensors, encode_tensors
 from fastvideo.model.specs import LoopSpec
+from fastvideo.model.transfers import TransferManifest, TransferTensor
 from fastvideo.models.resident import ResidentModel
 from fastvideo.requests.types import RequestSpec
 from fastvideo.scheduling.work import LoopRef, WorkPlan, WorkUnit
-from fastvideo.transport.manifest import TransferManifest, TransferTensor
 from tests.families.pocket.checkpoint import FEATURE_SIZE
 from tests.families.pocket.loops.encode import LENGTH
 from tests.families.pocket.text import part_text

@@ -213,11 +213,14 @@ class CacheLookup(_message.Message):
     KEY_DIGEST_FIELD_NUMBER: _builtins.int
     OUTCOME_FIELD_NUMBER: _builtins.int
     SIZE_BYTES_FIELD_NUMBER: _builtins.int
+    VALUE_DIGEST_FIELD_NUMBER: _builtins.int
     cache_class: Global___CacheClass.ValueType
     key_digest: _builtins.str
     """Digest of the CacheKey in its canonical encoding."""
     outcome: Global___CacheOutcome.ValueType
     size_bytes: _builtins.int
+    value_digest: _builtins.str
+    """SHA-256 of the value that was found or kept, hexadecimal; empty when it was not taken."""
     def __init__(
         self,
         *,
@@ -225,10 +228,11 @@ class CacheLookup(_message.Message):
         key_digest: _builtins.str = ...,
         outcome: Global___CacheOutcome.ValueType = ...,
         size_bytes: _builtins.int = ...,
+        value_digest: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cache_class", b"cache_class", "key_digest", b"key_digest", "outcome", b"outcome", "size_bytes", b"size_bytes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cache_class", b"cache_class", "key_digest", b"key_digest", "outcome", b"outcome", "size_bytes", b"size_bytes", "value_digest", b"value_digest"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

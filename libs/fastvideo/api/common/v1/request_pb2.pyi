@@ -71,6 +71,46 @@ REQUEST_STATUS_FAILED: RequestStatus.ValueType  # 5
 REQUEST_STATUS_CANCELLED: RequestStatus.ValueType  # 6
 Global___RequestStatus: _TypeAlias = RequestStatus  # noqa: Y015
 
+class _Capture:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _CaptureEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Capture.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    CAPTURE_UNSPECIFIED: _Capture.ValueType  # 0
+    CAPTURE_BEHAVIOR: _Capture.ValueType  # 1
+    """A BehaviorRecord of every sample."""
+
+class Capture(_Capture, metaclass=_CaptureEnumTypeWrapper):
+    """What a request records beside its artifacts."""
+
+CAPTURE_UNSPECIFIED: Capture.ValueType  # 0
+CAPTURE_BEHAVIOR: Capture.ValueType  # 1
+"""A BehaviorRecord of every sample."""
+Global___Capture: _TypeAlias = Capture  # noqa: Y015
+
+class _TraceLevel:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _TraceLevelEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_TraceLevel.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    TRACE_LEVEL_UNSPECIFIED: _TraceLevel.ValueType  # 0
+    TRACE_LEVEL_SUMMARY: _TraceLevel.ValueType  # 1
+    """Lifecycle, decisions and one event a batch."""
+    TRACE_LEVEL_DETAIL: _TraceLevel.ValueType  # 2
+    """Also every component's and layer's time and digest, step by step."""
+
+class TraceLevel(_TraceLevel, metaclass=_TraceLevelEnumTypeWrapper):
+    """How closely a request is traced."""
+
+TRACE_LEVEL_UNSPECIFIED: TraceLevel.ValueType  # 0
+TRACE_LEVEL_SUMMARY: TraceLevel.ValueType  # 1
+"""Lifecycle, decisions and one event a batch."""
+TRACE_LEVEL_DETAIL: TraceLevel.ValueType  # 2
+"""Also every component's and layer's time and digest, step by step."""
+Global___TraceLevel: _TypeAlias = TraceLevel  # noqa: Y015
+
 @_typing.final
 class TextPart(_message.Message):
     """Text that conditions a request; role is "prompt" or "negative_prompt"."""
@@ -274,6 +314,8 @@ class SamplingOverrides(_message.Message):
     GUIDANCE_SCALE_FIELD_NUMBER: _builtins.int
     FLOW_SHIFT_FIELD_NUMBER: _builtins.int
     SEED_FIELD_NUMBER: _builtins.int
+    SAMPLER_FIELD_NUMBER: _builtins.int
+    NOISE_LEVEL_FIELD_NUMBER: _builtins.int
     width: _builtins.int
     height: _builtins.int
     num_frames: _builtins.int
@@ -282,6 +324,10 @@ class SamplingOverrides(_message.Message):
     guidance_scale: _builtins.float
     flow_shift: _builtins.float
     seed: _builtins.int
+    sampler: _builtins.str
+    """A sampler that the card offers; "flow_sde" samples and records log-probabilities."""
+    noise_level: _builtins.float
+    """Noise that a stochastic sampler adds, relative to the schedule's own."""
     def __init__(
         self,
         *,
@@ -293,10 +339,12 @@ class SamplingOverrides(_message.Message):
         guidance_scale: _builtins.float | None = ...,
         flow_shift: _builtins.float | None = ...,
         seed: _builtins.int | None = ...,
+        sampler: _builtins.str | None = ...,
+        noise_level: _builtins.float | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_flow_shift", b"_flow_shift", "_fps", b"_fps", "_guidance_scale", b"_guidance_scale", "_height", b"_height", "_num_frames", b"_num_frames", "_seed", b"_seed", "_steps", b"_steps", "_width", b"_width", "flow_shift", b"flow_shift", "fps", b"fps", "guidance_scale", b"guidance_scale", "height", b"height", "num_frames", b"num_frames", "seed", b"seed", "steps", b"steps", "width", b"width"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_flow_shift", b"_flow_shift", "_fps", b"_fps", "_guidance_scale", b"_guidance_scale", "_height", b"_height", "_noise_level", b"_noise_level", "_num_frames", b"_num_frames", "_sampler", b"_sampler", "_seed", b"_seed", "_steps", b"_steps", "_width", b"_width", "flow_shift", b"flow_shift", "fps", b"fps", "guidance_scale", b"guidance_scale", "height", b"height", "noise_level", b"noise_level", "num_frames", b"num_frames", "sampler", b"sampler", "seed", b"seed", "steps", b"steps", "width", b"width"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_flow_shift", b"_flow_shift", "_fps", b"_fps", "_guidance_scale", b"_guidance_scale", "_height", b"_height", "_num_frames", b"_num_frames", "_seed", b"_seed", "_steps", b"_steps", "_width", b"_width", "flow_shift", b"flow_shift", "fps", b"fps", "guidance_scale", b"guidance_scale", "height", b"height", "num_frames", b"num_frames", "seed", b"seed", "steps", b"steps", "width", b"width"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_flow_shift", b"_flow_shift", "_fps", b"_fps", "_guidance_scale", b"_guidance_scale", "_height", b"_height", "_noise_level", b"_noise_level", "_num_frames", b"_num_frames", "_sampler", b"_sampler", "_seed", b"_seed", "_steps", b"_steps", "_width", b"_width", "flow_shift", b"flow_shift", "fps", b"fps", "guidance_scale", b"guidance_scale", "height", b"height", "noise_level", b"noise_level", "num_frames", b"num_frames", "sampler", b"sampler", "seed", b"seed", "steps", b"steps", "width", b"width"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__flow_shift: _TypeAlias = _typing.Literal["flow_shift"]  # noqa: Y015
     _WhichOneofArgType__flow_shift: _TypeAlias = _typing.Literal["_flow_shift", b"_flow_shift"]  # noqa: Y015
@@ -306,8 +354,12 @@ class SamplingOverrides(_message.Message):
     _WhichOneofArgType__guidance_scale: _TypeAlias = _typing.Literal["_guidance_scale", b"_guidance_scale"]  # noqa: Y015
     _WhichOneofReturnType__height: _TypeAlias = _typing.Literal["height"]  # noqa: Y015
     _WhichOneofArgType__height: _TypeAlias = _typing.Literal["_height", b"_height"]  # noqa: Y015
+    _WhichOneofReturnType__noise_level: _TypeAlias = _typing.Literal["noise_level"]  # noqa: Y015
+    _WhichOneofArgType__noise_level: _TypeAlias = _typing.Literal["_noise_level", b"_noise_level"]  # noqa: Y015
     _WhichOneofReturnType__num_frames: _TypeAlias = _typing.Literal["num_frames"]  # noqa: Y015
     _WhichOneofArgType__num_frames: _TypeAlias = _typing.Literal["_num_frames", b"_num_frames"]  # noqa: Y015
+    _WhichOneofReturnType__sampler: _TypeAlias = _typing.Literal["sampler"]  # noqa: Y015
+    _WhichOneofArgType__sampler: _TypeAlias = _typing.Literal["_sampler", b"_sampler"]  # noqa: Y015
     _WhichOneofReturnType__seed: _TypeAlias = _typing.Literal["seed"]  # noqa: Y015
     _WhichOneofArgType__seed: _TypeAlias = _typing.Literal["_seed", b"_seed"]  # noqa: Y015
     _WhichOneofReturnType__steps: _TypeAlias = _typing.Literal["steps"]  # noqa: Y015
@@ -323,7 +375,11 @@ class SamplingOverrides(_message.Message):
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__height) -> _WhichOneofReturnType__height | None: ...
     @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__noise_level) -> _WhichOneofReturnType__noise_level | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__num_frames) -> _WhichOneofReturnType__num_frames | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__sampler) -> _WhichOneofReturnType__sampler | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__seed) -> _WhichOneofReturnType__seed | None: ...
     @_typing.overload
@@ -347,6 +403,8 @@ class SamplingParams(_message.Message):
     GUIDANCE_SCALE_FIELD_NUMBER: _builtins.int
     FLOW_SHIFT_FIELD_NUMBER: _builtins.int
     SEED_FIELD_NUMBER: _builtins.int
+    SAMPLER_FIELD_NUMBER: _builtins.int
+    NOISE_LEVEL_FIELD_NUMBER: _builtins.int
     width: _builtins.int
     """Pixels."""
     height: _builtins.int
@@ -358,6 +416,10 @@ class SamplingParams(_message.Message):
     guidance_scale: _builtins.float
     flow_shift: _builtins.float
     seed: _builtins.int
+    sampler: _builtins.str
+    """Empty is the card's own."""
+    noise_level: _builtins.float
+    """0 for a sampler without noise."""
     def __init__(
         self,
         *,
@@ -369,10 +431,12 @@ class SamplingParams(_message.Message):
         guidance_scale: _builtins.float = ...,
         flow_shift: _builtins.float = ...,
         seed: _builtins.int = ...,
+        sampler: _builtins.str = ...,
+        noise_level: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["flow_shift", b"flow_shift", "fps", b"fps", "guidance_scale", b"guidance_scale", "height", b"height", "num_frames", b"num_frames", "seed", b"seed", "steps", b"steps", "width", b"width"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["flow_shift", b"flow_shift", "fps", b"fps", "guidance_scale", b"guidance_scale", "height", b"height", "noise_level", b"noise_level", "num_frames", b"num_frames", "sampler", b"sampler", "seed", b"seed", "steps", b"steps", "width", b"width"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -388,6 +452,8 @@ class OutputSpec(_message.Message):
     SHEET_FIELD_NUMBER: _builtins.int
     LATENTS_FIELD_NUMBER: _builtins.int
     PREVIEW_FIELD_NUMBER: _builtins.int
+    CAPTURE_FIELD_NUMBER: _builtins.int
+    TRACE_FIELD_NUMBER: _builtins.int
     video: _builtins.bool
     sheet: _builtins.bool
     """A contact sheet of the frames, as PNG."""
@@ -395,6 +461,10 @@ class OutputSpec(_message.Message):
     """The final latents, as safetensors."""
     preview: _builtins.bool
     """A coarse video, every fourth frame, stored before the video itself is encoded."""
+    capture: Global___Capture.ValueType
+    """Absent records nothing."""
+    trace: Global___TraceLevel.ValueType
+    """Absent is SUMMARY."""
     def __init__(
         self,
         *,
@@ -402,12 +472,21 @@ class OutputSpec(_message.Message):
         sheet: _builtins.bool = ...,
         latents: _builtins.bool = ...,
         preview: _builtins.bool = ...,
+        capture: Global___Capture.ValueType | None = ...,
+        trace: Global___TraceLevel.ValueType | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_capture", b"_capture", "_trace", b"_trace", "capture", b"capture", "trace", b"trace"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["latents", b"latents", "preview", b"preview", "sheet", b"sheet", "video", b"video"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_capture", b"_capture", "_trace", b"_trace", "capture", b"capture", "latents", b"latents", "preview", b"preview", "sheet", b"sheet", "trace", b"trace", "video", b"video"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__capture: _TypeAlias = _typing.Literal["capture"]  # noqa: Y015
+    _WhichOneofArgType__capture: _TypeAlias = _typing.Literal["_capture", b"_capture"]  # noqa: Y015
+    _WhichOneofReturnType__trace: _TypeAlias = _typing.Literal["trace"]  # noqa: Y015
+    _WhichOneofArgType__trace: _TypeAlias = _typing.Literal["_trace", b"_trace"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__capture) -> _WhichOneofReturnType__capture | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__trace) -> _WhichOneofReturnType__trace | None: ...
 
 Global___OutputSpec: _TypeAlias = OutputSpec  # noqa: Y015
 

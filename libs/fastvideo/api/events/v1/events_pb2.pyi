@@ -5,13 +5,17 @@ isort:skip_file
 
 from collections import abc as _abc
 from fastvideo.api.common.v1 import artifact_pb2 as _artifact_pb2
+from fastvideo.api.common.v1 import cache_pb2 as _cache_pb2
 from fastvideo.api.common.v1 import request_pb2 as _request_pb2
 from fastvideo.api.common.v1 import session_pb2 as _session_pb2
+from fastvideo.api.common.v1 import transfer_pb2 as _transfer_pb2
 from fastvideo.api.common.v1 import work_pb2 as _work_pb2
+from fastvideo.api.training.v1 import behavior_pb2 as _behavior_pb2
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -22,6 +26,26 @@ else:
     from typing_extensions import TypeAlias as _TypeAlias, Never as _Never
 
 DESCRIPTOR: _descriptor.FileDescriptor
+
+class _TransferState:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _TransferStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_TransferState.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    TRANSFER_STATE_UNSPECIFIED: _TransferState.ValueType  # 0
+    TRANSFER_STATE_STARTED: _TransferState.ValueType  # 1
+    TRANSFER_STATE_COMPLETED: _TransferState.ValueType  # 2
+    TRANSFER_STATE_FAILED: _TransferState.ValueType  # 3
+
+class TransferState(_TransferState, metaclass=_TransferStateEnumTypeWrapper):
+    """How far a transfer is."""
+
+TRANSFER_STATE_UNSPECIFIED: TransferState.ValueType  # 0
+TRANSFER_STATE_STARTED: TransferState.ValueType  # 1
+TRANSFER_STATE_COMPLETED: TransferState.ValueType  # 2
+TRANSFER_STATE_FAILED: TransferState.ValueType  # 3
+Global___TransferState: _TypeAlias = TransferState  # noqa: Y015
 
 @_typing.final
 class EventMetadata(_message.Message):
@@ -157,6 +181,16 @@ class Event(_message.Message):
     WORKER_REATTACHED_FIELD_NUMBER: _builtins.int
     REQUEST_SNAPSHOTTED_FIELD_NUMBER: _builtins.int
     WORKER_DETACHED_FIELD_NUMBER: _builtins.int
+    CACHE_ACCESSED_FIELD_NUMBER: _builtins.int
+    TRANSFER_RECORDED_FIELD_NUMBER: _builtins.int
+    WEIGHTS_CHANGED_FIELD_NUMBER: _builtins.int
+    PARITY_CHECKED_FIELD_NUMBER: _builtins.int
+    COMPONENTS_TRACED_FIELD_NUMBER: _builtins.int
+    BEHAVIOR_RECORDED_FIELD_NUMBER: _builtins.int
+    NON_FINITE_FOUND_FIELD_NUMBER: _builtins.int
+    MEMORY_REPORTED_FIELD_NUMBER: _builtins.int
+    GRAPH_USED_FIELD_NUMBER: _builtins.int
+    TENANT_ERASED_FIELD_NUMBER: _builtins.int
     event_id: _builtins.str
     partition: _builtins.int
     offset: _builtins.int
@@ -232,6 +266,26 @@ class Event(_message.Message):
     def request_snapshotted(self) -> Global___RequestSnapshotted: ...
     @_builtins.property
     def worker_detached(self) -> Global___WorkerDetached: ...
+    @_builtins.property
+    def cache_accessed(self) -> Global___CacheAccessed: ...
+    @_builtins.property
+    def transfer_recorded(self) -> Global___TransferRecorded: ...
+    @_builtins.property
+    def weights_changed(self) -> Global___WeightsChanged: ...
+    @_builtins.property
+    def parity_checked(self) -> Global___ParityChecked: ...
+    @_builtins.property
+    def components_traced(self) -> Global___ComponentsTraced: ...
+    @_builtins.property
+    def behavior_recorded(self) -> Global___BehaviorRecorded: ...
+    @_builtins.property
+    def non_finite_found(self) -> Global___NonFiniteFound: ...
+    @_builtins.property
+    def memory_reported(self) -> Global___MemoryReported: ...
+    @_builtins.property
+    def graph_used(self) -> Global___GraphUsed: ...
+    @_builtins.property
+    def tenant_erased(self) -> Global___TenantErased: ...
     def __init__(
         self,
         *,
@@ -275,12 +329,22 @@ class Event(_message.Message):
         worker_reattached: Global___WorkerReattached | None = ...,
         request_snapshotted: Global___RequestSnapshotted | None = ...,
         worker_detached: Global___WorkerDetached | None = ...,
+        cache_accessed: Global___CacheAccessed | None = ...,
+        transfer_recorded: Global___TransferRecorded | None = ...,
+        weights_changed: Global___WeightsChanged | None = ...,
+        parity_checked: Global___ParityChecked | None = ...,
+        components_traced: Global___ComponentsTraced | None = ...,
+        behavior_recorded: Global___BehaviorRecorded | None = ...,
+        non_finite_found: Global___NonFiniteFound | None = ...,
+        memory_reported: Global___MemoryReported | None = ...,
+        graph_used: Global___GraphUsed | None = ...,
+        tenant_erased: Global___TenantErased | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["artifact_completed", b"artifact_completed", "artifact_created", b"artifact_created", "artifact_updated", b"artifact_updated", "batch_executed", b"batch_executed", "leader_elected", b"leader_elected", "loop_failed", b"loop_failed", "loop_prepared", b"loop_prepared", "media_chunk_added", b"media_chunk_added", "media_completed", b"media_completed", "media_initialized", b"media_initialized", "metadata", b"metadata", "payload", b"payload", "recorded_at", b"recorded_at", "request_accepted", b"request_accepted", "request_cancel_requested", b"request_cancel_requested", "request_cancelled", b"request_cancelled", "request_completed", b"request_completed", "request_failed", b"request_failed", "request_logged", b"request_logged", "request_progressed", b"request_progressed", "request_queued", b"request_queued", "request_snapshotted", b"request_snapshotted", "request_started", b"request_started", "scheduler_decided", b"scheduler_decided", "session_closed", b"session_closed", "session_created", b"session_created", "session_updated", b"session_updated", "worker_attached", b"worker_attached", "worker_detached", b"worker_detached", "worker_draining", b"worker_draining", "worker_lost", b"worker_lost", "worker_reattached", b"worker_reattached"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["artifact_completed", b"artifact_completed", "artifact_created", b"artifact_created", "artifact_updated", b"artifact_updated", "batch_executed", b"batch_executed", "behavior_recorded", b"behavior_recorded", "cache_accessed", b"cache_accessed", "components_traced", b"components_traced", "graph_used", b"graph_used", "leader_elected", b"leader_elected", "loop_failed", b"loop_failed", "loop_prepared", b"loop_prepared", "media_chunk_added", b"media_chunk_added", "media_completed", b"media_completed", "media_initialized", b"media_initialized", "memory_reported", b"memory_reported", "metadata", b"metadata", "non_finite_found", b"non_finite_found", "parity_checked", b"parity_checked", "payload", b"payload", "recorded_at", b"recorded_at", "request_accepted", b"request_accepted", "request_cancel_requested", b"request_cancel_requested", "request_cancelled", b"request_cancelled", "request_completed", b"request_completed", "request_failed", b"request_failed", "request_logged", b"request_logged", "request_progressed", b"request_progressed", "request_queued", b"request_queued", "request_snapshotted", b"request_snapshotted", "request_started", b"request_started", "scheduler_decided", b"scheduler_decided", "session_closed", b"session_closed", "session_created", b"session_created", "session_updated", b"session_updated", "tenant_erased", b"tenant_erased", "transfer_recorded", b"transfer_recorded", "weights_changed", b"weights_changed", "worker_attached", b"worker_attached", "worker_detached", b"worker_detached", "worker_draining", b"worker_draining", "worker_lost", b"worker_lost", "worker_reattached", b"worker_reattached"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["artifact_completed", b"artifact_completed", "artifact_created", b"artifact_created", "artifact_updated", b"artifact_updated", "batch_executed", b"batch_executed", "event_id", b"event_id", "leader_elected", b"leader_elected", "log_epoch", b"log_epoch", "loop_failed", b"loop_failed", "loop_prepared", b"loop_prepared", "media_chunk_added", b"media_chunk_added", "media_completed", b"media_completed", "media_initialized", b"media_initialized", "metadata", b"metadata", "name", b"name", "offset", b"offset", "partition", b"partition", "payload", b"payload", "recorded_at", b"recorded_at", "request_accepted", b"request_accepted", "request_cancel_requested", b"request_cancel_requested", "request_cancelled", b"request_cancelled", "request_completed", b"request_completed", "request_failed", b"request_failed", "request_logged", b"request_logged", "request_progressed", b"request_progressed", "request_queued", b"request_queued", "request_snapshotted", b"request_snapshotted", "request_started", b"request_started", "scheduler_decided", b"scheduler_decided", "schema_version", b"schema_version", "session_closed", b"session_closed", "session_created", b"session_created", "session_updated", b"session_updated", "stream_id", b"stream_id", "stream_version", b"stream_version", "type", b"type", "worker_attached", b"worker_attached", "worker_detached", b"worker_detached", "worker_draining", b"worker_draining", "worker_lost", b"worker_lost", "worker_reattached", b"worker_reattached"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["artifact_completed", b"artifact_completed", "artifact_created", b"artifact_created", "artifact_updated", b"artifact_updated", "batch_executed", b"batch_executed", "behavior_recorded", b"behavior_recorded", "cache_accessed", b"cache_accessed", "components_traced", b"components_traced", "event_id", b"event_id", "graph_used", b"graph_used", "leader_elected", b"leader_elected", "log_epoch", b"log_epoch", "loop_failed", b"loop_failed", "loop_prepared", b"loop_prepared", "media_chunk_added", b"media_chunk_added", "media_completed", b"media_completed", "media_initialized", b"media_initialized", "memory_reported", b"memory_reported", "metadata", b"metadata", "name", b"name", "non_finite_found", b"non_finite_found", "offset", b"offset", "parity_checked", b"parity_checked", "partition", b"partition", "payload", b"payload", "recorded_at", b"recorded_at", "request_accepted", b"request_accepted", "request_cancel_requested", b"request_cancel_requested", "request_cancelled", b"request_cancelled", "request_completed", b"request_completed", "request_failed", b"request_failed", "request_logged", b"request_logged", "request_progressed", b"request_progressed", "request_queued", b"request_queued", "request_snapshotted", b"request_snapshotted", "request_started", b"request_started", "scheduler_decided", b"scheduler_decided", "schema_version", b"schema_version", "session_closed", b"session_closed", "session_created", b"session_created", "session_updated", b"session_updated", "stream_id", b"stream_id", "stream_version", b"stream_version", "tenant_erased", b"tenant_erased", "transfer_recorded", b"transfer_recorded", "type", b"type", "weights_changed", b"weights_changed", "worker_attached", b"worker_attached", "worker_detached", b"worker_detached", "worker_draining", b"worker_draining", "worker_lost", b"worker_lost", "worker_reattached", b"worker_reattached"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_payload: _TypeAlias = _typing.Literal["request_accepted", "request_queued", "request_started", "request_progressed", "request_cancel_requested", "request_cancelled", "request_failed", "request_completed", "request_logged", "artifact_created", "artifact_updated", "artifact_completed", "media_initialized", "media_chunk_added", "media_completed", "session_created", "session_updated", "session_closed", "worker_attached", "worker_lost", "loop_prepared", "loop_failed", "batch_executed", "scheduler_decided", "leader_elected", "worker_draining", "worker_reattached", "request_snapshotted", "worker_detached"]  # noqa: Y015
+    _WhichOneofReturnType_payload: _TypeAlias = _typing.Literal["request_accepted", "request_queued", "request_started", "request_progressed", "request_cancel_requested", "request_cancelled", "request_failed", "request_completed", "request_logged", "artifact_created", "artifact_updated", "artifact_completed", "media_initialized", "media_chunk_added", "media_completed", "session_created", "session_updated", "session_closed", "worker_attached", "worker_lost", "loop_prepared", "loop_failed", "batch_executed", "scheduler_decided", "leader_elected", "worker_draining", "worker_reattached", "request_snapshotted", "worker_detached", "cache_accessed", "transfer_recorded", "weights_changed", "parity_checked", "components_traced", "behavior_recorded", "non_finite_found", "memory_reported", "graph_used", "tenant_erased"]  # noqa: Y015
     _WhichOneofArgType_payload: _TypeAlias = _typing.Literal["payload", b"payload"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_payload) -> _WhichOneofReturnType_payload | None: ...
 
@@ -293,20 +357,55 @@ class RequestAccepted(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     SPEC_FIELD_NUMBER: _builtins.int
+    SEALED_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def spec(self) -> _request_pb2.RequestSpec: ...
+    @_builtins.property
+    def sealed(self) -> Global___SealedContent:
+        """The texts of its inputs, under the tenant's key; in the log the spec has them empty."""
+
     def __init__(
         self,
         *,
         spec: _request_pb2.RequestSpec | None = ...,
+        sealed: Global___SealedContent | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["spec", b"spec"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_sealed", b"_sealed", "sealed", b"sealed", "spec", b"spec"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["spec", b"spec"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_sealed", b"_sealed", "sealed", b"sealed", "spec", b"spec"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__sealed: _TypeAlias = _typing.Literal["sealed"]  # noqa: Y015
+    _WhichOneofArgType__sealed: _TypeAlias = _typing.Literal["_sealed", b"_sealed"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__sealed) -> _WhichOneofReturnType__sealed | None: ...
+
+Global___RequestAccepted: _TypeAlias = RequestAccepted  # noqa: Y015
+
+@_typing.final
+class SealedContent(_message.Message):
+    """What a tenant wrote, under the tenant's key: unreadable for ever once the key is erased."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KEY_ID_FIELD_NUMBER: _builtins.int
+    NONCE_FIELD_NUMBER: _builtins.int
+    CIPHERTEXT_FIELD_NUMBER: _builtins.int
+    key_id: _builtins.str
+    nonce: _builtins.bytes
+    ciphertext: _builtins.bytes
+    def __init__(
+        self,
+        *,
+        key_id: _builtins.str = ...,
+        nonce: _builtins.bytes = ...,
+        ciphertext: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ciphertext", b"ciphertext", "key_id", b"key_id", "nonce", b"nonce"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___RequestAccepted: _TypeAlias = RequestAccepted  # noqa: Y015
+Global___SealedContent: _TypeAlias = SealedContent  # noqa: Y015
 
 @_typing.final
 class RequestQueued(_message.Message):
@@ -784,18 +883,24 @@ class SessionCreated(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     STATE_FIELD_NUMBER: _builtins.int
+    SEALED_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def state(self) -> _session_pb2.SessionState: ...
+    @_builtins.property
+    def sealed(self) -> Global___SealedContent: ...
     def __init__(
         self,
         *,
         state: _session_pb2.SessionState | None = ...,
+        sealed: Global___SealedContent | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["state", b"state"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_sealed", b"_sealed", "sealed", b"sealed", "state", b"state"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["state", b"state"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_sealed", b"_sealed", "sealed", b"sealed", "state", b"state"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__sealed: _TypeAlias = _typing.Literal["sealed"]  # noqa: Y015
+    _WhichOneofArgType__sealed: _TypeAlias = _typing.Literal["_sealed", b"_sealed"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__sealed) -> _WhichOneofReturnType__sealed | None: ...
 
 Global___SessionCreated: _TypeAlias = SessionCreated  # noqa: Y015
 
@@ -810,6 +915,7 @@ class SessionUpdated(_message.Message):
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     CHANGE_FIELD_NUMBER: _builtins.int
     ARTIFACT_REFS_FIELD_NUMBER: _builtins.int
+    SEALED_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
     request_id: _builtins.str
     """A request that began or ended in the session."""
@@ -820,6 +926,8 @@ class SessionUpdated(_message.Message):
 
     @_builtins.property
     def artifact_refs(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    @_builtins.property
+    def sealed(self) -> Global___SealedContent: ...
     def __init__(
         self,
         *,
@@ -828,14 +936,20 @@ class SessionUpdated(_message.Message):
         request_id: _builtins.str = ...,
         change: _builtins.str = ...,
         artifact_refs: _abc.Iterable[_builtins.str] | None = ...,
+        sealed: Global___SealedContent | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_remembered", b"_remembered", "remembered", b"remembered"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_remembered", b"_remembered", "_sealed", b"_sealed", "remembered", b"remembered", "sealed", b"sealed"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_remembered", b"_remembered", "artifact_refs", b"artifact_refs", "change", b"change", "remembered", b"remembered", "request_id", b"request_id", "session_id", b"session_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_remembered", b"_remembered", "_sealed", b"_sealed", "artifact_refs", b"artifact_refs", "change", b"change", "remembered", b"remembered", "request_id", b"request_id", "sealed", b"sealed", "session_id", b"session_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__remembered: _TypeAlias = _typing.Literal["remembered"]  # noqa: Y015
     _WhichOneofArgType__remembered: _TypeAlias = _typing.Literal["_remembered", b"_remembered"]  # noqa: Y015
+    _WhichOneofReturnType__sealed: _TypeAlias = _typing.Literal["sealed"]  # noqa: Y015
+    _WhichOneofArgType__sealed: _TypeAlias = _typing.Literal["_sealed", b"_sealed"]  # noqa: Y015
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__remembered) -> _WhichOneofReturnType__remembered | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__sealed) -> _WhichOneofReturnType__sealed | None: ...
 
 Global___SessionUpdated: _TypeAlias = SessionUpdated  # noqa: Y015
 
@@ -1033,12 +1147,17 @@ class LoopPrepared(_message.Message):
     PLAN_FIELD_NUMBER: _builtins.int
     SECONDS_FIELD_NUMBER: _builtins.int
     REPORT_FIELD_NUMBER: _builtins.int
+    NOTES_FIELD_NUMBER: _builtins.int
     worker_id: _builtins.str
     seconds: _builtins.float
     report: _builtins.int
     """Rises by one with each report of a worker's incarnation, as in all reports."""
     @_builtins.property
     def plan(self) -> _work_pb2.WorkPlan: ...
+    @_builtins.property
+    def notes(self) -> _containers.RepeatedCompositeFieldContainer[Global___TraceNote]:
+        """Noted meanwhile; the log keeps each as an event of its own and here none."""
+
     def __init__(
         self,
         *,
@@ -1046,10 +1165,11 @@ class LoopPrepared(_message.Message):
         plan: _work_pb2.WorkPlan | None = ...,
         seconds: _builtins.float = ...,
         report: _builtins.int = ...,
+        notes: _abc.Iterable[Global___TraceNote] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["plan", b"plan"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["plan", b"plan", "report", b"report", "seconds", b"seconds", "worker_id", b"worker_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["notes", b"notes", "plan", b"plan", "report", b"report", "seconds", b"seconds", "worker_id", b"worker_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1106,6 +1226,7 @@ class BatchExecuted(_message.Message):
     PEAK_BYTES_FIELD_NUMBER: _builtins.int
     YIELDED_FIELD_NUMBER: _builtins.int
     REPORT_FIELD_NUMBER: _builtins.int
+    NOTES_FIELD_NUMBER: _builtins.int
     worker_id: _builtins.str
     batch_id: _builtins.str
     kind: _work_pb2.UnitKind.ValueType
@@ -1122,6 +1243,10 @@ class BatchExecuted(_message.Message):
     report: _builtins.int
     @_builtins.property
     def results(self) -> _containers.RepeatedCompositeFieldContainer[_work_pb2.StepResult]: ...
+    @_builtins.property
+    def notes(self) -> _containers.RepeatedCompositeFieldContainer[Global___TraceNote]:
+        """Noted meanwhile; the log keeps each as an event of its own and here none."""
+
     def __init__(
         self,
         *,
@@ -1136,14 +1261,573 @@ class BatchExecuted(_message.Message):
         peak_bytes: _builtins.int = ...,
         yielded: _builtins.bool = ...,
         report: _builtins.int = ...,
+        notes: _abc.Iterable[Global___TraceNote] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch_id", b"batch_id", "forwards", b"forwards", "kind", b"kind", "measured_seconds", b"measured_seconds", "peak_bytes", b"peak_bytes", "predicted_seconds", b"predicted_seconds", "report", b"report", "results", b"results", "waited_seconds", b"waited_seconds", "worker_id", b"worker_id", "yielded", b"yielded"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch_id", b"batch_id", "forwards", b"forwards", "kind", b"kind", "measured_seconds", b"measured_seconds", "notes", b"notes", "peak_bytes", b"peak_bytes", "predicted_seconds", b"predicted_seconds", "report", b"report", "results", b"results", "waited_seconds", b"waited_seconds", "worker_id", b"worker_id", "yielded", b"yielded"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___BatchExecuted: _TypeAlias = BatchExecuted  # noqa: Y015
+
+@_typing.final
+class TraceNote(_message.Message):
+    """What a worker noted beside its reports."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CACHE_ACCESSED_FIELD_NUMBER: _builtins.int
+    TRANSFER_RECORDED_FIELD_NUMBER: _builtins.int
+    PARITY_CHECKED_FIELD_NUMBER: _builtins.int
+    COMPONENTS_TRACED_FIELD_NUMBER: _builtins.int
+    BEHAVIOR_RECORDED_FIELD_NUMBER: _builtins.int
+    NON_FINITE_FOUND_FIELD_NUMBER: _builtins.int
+    MEMORY_REPORTED_FIELD_NUMBER: _builtins.int
+    GRAPH_USED_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def cache_accessed(self) -> Global___CacheAccessed: ...
+    @_builtins.property
+    def transfer_recorded(self) -> Global___TransferRecorded: ...
+    @_builtins.property
+    def parity_checked(self) -> Global___ParityChecked: ...
+    @_builtins.property
+    def components_traced(self) -> Global___ComponentsTraced: ...
+    @_builtins.property
+    def behavior_recorded(self) -> Global___BehaviorRecorded: ...
+    @_builtins.property
+    def non_finite_found(self) -> Global___NonFiniteFound: ...
+    @_builtins.property
+    def memory_reported(self) -> Global___MemoryReported: ...
+    @_builtins.property
+    def graph_used(self) -> Global___GraphUsed: ...
+    def __init__(
+        self,
+        *,
+        cache_accessed: Global___CacheAccessed | None = ...,
+        transfer_recorded: Global___TransferRecorded | None = ...,
+        parity_checked: Global___ParityChecked | None = ...,
+        components_traced: Global___ComponentsTraced | None = ...,
+        behavior_recorded: Global___BehaviorRecorded | None = ...,
+        non_finite_found: Global___NonFiniteFound | None = ...,
+        memory_reported: Global___MemoryReported | None = ...,
+        graph_used: Global___GraphUsed | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["behavior_recorded", b"behavior_recorded", "cache_accessed", b"cache_accessed", "components_traced", b"components_traced", "graph_used", b"graph_used", "memory_reported", b"memory_reported", "non_finite_found", b"non_finite_found", "note", b"note", "parity_checked", b"parity_checked", "transfer_recorded", b"transfer_recorded"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["behavior_recorded", b"behavior_recorded", "cache_accessed", b"cache_accessed", "components_traced", b"components_traced", "graph_used", b"graph_used", "memory_reported", b"memory_reported", "non_finite_found", b"non_finite_found", "note", b"note", "parity_checked", b"parity_checked", "transfer_recorded", b"transfer_recorded"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_note: _TypeAlias = _typing.Literal["cache_accessed", "transfer_recorded", "parity_checked", "components_traced", "behavior_recorded", "non_finite_found", "memory_reported", "graph_used"]  # noqa: Y015
+    _WhichOneofArgType_note: _TypeAlias = _typing.Literal["note", b"note"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_note) -> _WhichOneofReturnType_note | None: ...
+
+Global___TraceNote: _TypeAlias = TraceNote  # noqa: Y015
+
+@_typing.final
+class CacheAccess(_message.Message):
+    """One look into a cache, or one eviction."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    UNIT_ID_FIELD_NUMBER: _builtins.int
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    LOOKUP_FIELD_NUMBER: _builtins.int
+    KEY_FIELD_NUMBER: _builtins.int
+    TIER_FIELD_NUMBER: _builtins.int
+    unit_id: _builtins.str
+    """Empty when no unit asked, as in most evictions."""
+    request_id: _builtins.str
+    tier: _builtins.str
+    """The tier that answered or let go: "worker", "redis" or "artifact"."""
+    @_builtins.property
+    def lookup(self) -> _cache_pb2.CacheLookup: ...
+    @_builtins.property
+    def key(self) -> _cache_pb2.CacheKey:
+        """With a miss and with the entry that it led to, so that the digest can be derived again."""
+
+    def __init__(
+        self,
+        *,
+        unit_id: _builtins.str = ...,
+        request_id: _builtins.str = ...,
+        lookup: _cache_pb2.CacheLookup | None = ...,
+        key: _cache_pb2.CacheKey | None = ...,
+        tier: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_key", b"_key", "key", b"key", "lookup", b"lookup"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_key", b"_key", "key", b"key", "lookup", b"lookup", "request_id", b"request_id", "tier", b"tier", "unit_id", b"unit_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__key: _TypeAlias = _typing.Literal["key"]  # noqa: Y015
+    _WhichOneofArgType__key: _TypeAlias = _typing.Literal["_key", b"_key"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__key) -> _WhichOneofReturnType__key | None: ...
+
+Global___CacheAccess: _TypeAlias = CacheAccess  # noqa: Y015
+
+@_typing.final
+class CacheAccessed(_message.Message):
+    """trace.cache: looks, hits, misses and evictions of one batch or of memory pressure."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WORKER_ID_FIELD_NUMBER: _builtins.int
+    ACCESSES_FIELD_NUMBER: _builtins.int
+    worker_id: _builtins.str
+    @_builtins.property
+    def accesses(self) -> _containers.RepeatedCompositeFieldContainer[Global___CacheAccess]: ...
+    def __init__(
+        self,
+        *,
+        worker_id: _builtins.str = ...,
+        accesses: _abc.Iterable[Global___CacheAccess] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accesses", b"accesses", "worker_id", b"worker_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CacheAccessed: _TypeAlias = CacheAccessed  # noqa: Y015
+
+@_typing.final
+class TransferRecorded(_message.Message):
+    """trace.transfer: something began to move, arrived, or failed to."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MANIFEST_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    UNIT_ID_FIELD_NUMBER: _builtins.int
+    SIZE_BYTES_FIELD_NUMBER: _builtins.int
+    SECONDS_FIELD_NUMBER: _builtins.int
+    ERROR_FIELD_NUMBER: _builtins.int
+    state: Global___TransferState.ValueType
+    request_id: _builtins.str
+    unit_id: _builtins.str
+    size_bytes: _builtins.int
+    seconds: _builtins.float
+    @_builtins.property
+    def manifest(self) -> _transfer_pb2.TransferManifest: ...
+    @_builtins.property
+    def error(self) -> _request_pb2.ErrorDetail: ...
+    def __init__(
+        self,
+        *,
+        manifest: _transfer_pb2.TransferManifest | None = ...,
+        state: Global___TransferState.ValueType = ...,
+        request_id: _builtins.str = ...,
+        unit_id: _builtins.str = ...,
+        size_bytes: _builtins.int = ...,
+        seconds: _builtins.float = ...,
+        error: _request_pb2.ErrorDetail | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_error", b"_error", "error", b"error", "manifest", b"manifest"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_error", b"_error", "error", b"error", "manifest", b"manifest", "request_id", b"request_id", "seconds", b"seconds", "size_bytes", b"size_bytes", "state", b"state", "unit_id", b"unit_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__error: _TypeAlias = _typing.Literal["error"]  # noqa: Y015
+    _WhichOneofArgType__error: _TypeAlias = _typing.Literal["_error", b"_error"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__error) -> _WhichOneofReturnType__error | None: ...
+
+Global___TransferRecorded: _TypeAlias = TransferRecorded  # noqa: Y015
+
+@_typing.final
+class WeightsChanged(_message.Message):
+    """weights.changed: an instance of a model has other weights than the log knew."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class AdapterVersionsEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    WORKER_ID_FIELD_NUMBER: _builtins.int
+    MODEL_INSTANCE_ID_FIELD_NUMBER: _builtins.int
+    MODEL_ID_FIELD_NUMBER: _builtins.int
+    CARD_DIGEST_FIELD_NUMBER: _builtins.int
+    FROM_VERSION_FIELD_NUMBER: _builtins.int
+    TO_VERSION_FIELD_NUMBER: _builtins.int
+    ADAPTER_VERSIONS_FIELD_NUMBER: _builtins.int
+    worker_id: _builtins.str
+    model_instance_id: _builtins.str
+    model_id: _builtins.str
+    card_digest: _builtins.str
+    from_version: _builtins.str
+    """Empty when the instance is new."""
+    to_version: _builtins.str
+    """Empty when the instance is gone."""
+    @_builtins.property
+    def adapter_versions(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]: ...
+    def __init__(
+        self,
+        *,
+        worker_id: _builtins.str = ...,
+        model_instance_id: _builtins.str = ...,
+        model_id: _builtins.str = ...,
+        card_digest: _builtins.str = ...,
+        from_version: _builtins.str = ...,
+        to_version: _builtins.str = ...,
+        adapter_versions: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["adapter_versions", b"adapter_versions", "card_digest", b"card_digest", "from_version", b"from_version", "model_id", b"model_id", "model_instance_id", b"model_instance_id", "to_version", b"to_version", "worker_id", b"worker_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WeightsChanged: _TypeAlias = WeightsChanged  # noqa: Y015
+
+@_typing.final
+class ParityChecked(_message.Message):
+    """parity.checked: a model or a machine was compared with what it must equal."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class FingerprintEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    MODEL_ID_FIELD_NUMBER: _builtins.int
+    CARD_DIGEST_FIELD_NUMBER: _builtins.int
+    RUNG_FIELD_NUMBER: _builtins.int
+    SUBJECT_FIELD_NUMBER: _builtins.int
+    REFERENCE_FIELD_NUMBER: _builtins.int
+    PASSED_FIELD_NUMBER: _builtins.int
+    MAX_ABS_DIFFERENCE_FIELD_NUMBER: _builtins.int
+    TOLERANCE_FIELD_NUMBER: _builtins.int
+    FIRST_STEP_FIELD_NUMBER: _builtins.int
+    FINGERPRINT_FIELD_NUMBER: _builtins.int
+    WORKER_ID_FIELD_NUMBER: _builtins.int
+    model_id: _builtins.str
+    card_digest: _builtins.str
+    rung: _builtins.str
+    """Rung of the ladder, "C0" to "C4"."""
+    subject: _builtins.str
+    """Such as "transformer", or "batch_invariance" of the machine."""
+    reference: _builtins.str
+    passed: _builtins.bool
+    max_abs_difference: _builtins.float
+    tolerance: _builtins.float
+    first_step: _builtins.int
+    """Of the first step beyond the tolerance; absent when there is none."""
+    worker_id: _builtins.str
+    @_builtins.property
+    def fingerprint(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]: ...
+    def __init__(
+        self,
+        *,
+        model_id: _builtins.str = ...,
+        card_digest: _builtins.str = ...,
+        rung: _builtins.str = ...,
+        subject: _builtins.str = ...,
+        reference: _builtins.str = ...,
+        passed: _builtins.bool = ...,
+        max_abs_difference: _builtins.float = ...,
+        tolerance: _builtins.float = ...,
+        first_step: _builtins.int | None = ...,
+        fingerprint: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+        worker_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_first_step", b"_first_step", "first_step", b"first_step"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_first_step", b"_first_step", "card_digest", b"card_digest", "fingerprint", b"fingerprint", "first_step", b"first_step", "max_abs_difference", b"max_abs_difference", "model_id", b"model_id", "passed", b"passed", "reference", b"reference", "rung", b"rung", "subject", b"subject", "tolerance", b"tolerance", "worker_id", b"worker_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__first_step: _TypeAlias = _typing.Literal["first_step"]  # noqa: Y015
+    _WhichOneofArgType__first_step: _TypeAlias = _typing.Literal["_first_step", b"_first_step"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__first_step) -> _WhichOneofReturnType__first_step | None: ...
+
+Global___ParityChecked: _TypeAlias = ParityChecked  # noqa: Y015
+
+@_typing.final
+class ComponentTrace(_message.Message):
+    """What one component or layer did in a step."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    COMPONENT_FIELD_NUMBER: _builtins.int
+    LAYER_FIELD_NUMBER: _builtins.int
+    CALLS_FIELD_NUMBER: _builtins.int
+    SECONDS_FIELD_NUMBER: _builtins.int
+    DIGEST_FIELD_NUMBER: _builtins.int
+    component: _builtins.str
+    """Such as "transformer", "guidance", "sampler"."""
+    layer: _builtins.str
+    """Dotted path of a module within the component; empty is the component itself."""
+    calls: _builtins.int
+    """Calls in the step."""
+    seconds: _builtins.float
+    digest: _builtins.str
+    """SHA-256 of the output's exact bytes for this unit, hexadecimal."""
+    def __init__(
+        self,
+        *,
+        component: _builtins.str = ...,
+        layer: _builtins.str = ...,
+        calls: _builtins.int = ...,
+        seconds: _builtins.float = ...,
+        digest: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["calls", b"calls", "component", b"component", "digest", b"digest", "layer", b"layer", "seconds", b"seconds"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ComponentTrace: _TypeAlias = ComponentTrace  # noqa: Y015
+
+@_typing.final
+class ComponentsTraced(_message.Message):
+    """trace.component: the components of one unit's step; its layers are in a blob."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    ATTEMPT_FIELD_NUMBER: _builtins.int
+    NODE_ID_FIELD_NUMBER: _builtins.int
+    UNIT_ID_FIELD_NUMBER: _builtins.int
+    STEP_RANGE_FIELD_NUMBER: _builtins.int
+    COMPONENTS_FIELD_NUMBER: _builtins.int
+    LAYERS_DIGEST_FIELD_NUMBER: _builtins.int
+    LAYERS_FIELD_NUMBER: _builtins.int
+    request_id: _builtins.str
+    attempt: _builtins.int
+    node_id: _builtins.str
+    unit_id: _builtins.str
+    layers_digest: _builtins.str
+    """SHA-256 of a blob with a ComponentTrace for every layer, in order of execution."""
+    layers: _builtins.int
+    @_builtins.property
+    def step_range(self) -> _work_pb2.StepRange: ...
+    @_builtins.property
+    def components(self) -> _containers.RepeatedCompositeFieldContainer[Global___ComponentTrace]: ...
+    def __init__(
+        self,
+        *,
+        request_id: _builtins.str = ...,
+        attempt: _builtins.int = ...,
+        node_id: _builtins.str = ...,
+        unit_id: _builtins.str = ...,
+        step_range: _work_pb2.StepRange | None = ...,
+        components: _abc.Iterable[Global___ComponentTrace] | None = ...,
+        layers_digest: _builtins.str = ...,
+        layers: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["step_range", b"step_range"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "components", b"components", "layers", b"layers", "layers_digest", b"layers_digest", "node_id", b"node_id", "request_id", b"request_id", "step_range", b"step_range", "unit_id", b"unit_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ComponentsTraced: _TypeAlias = ComponentsTraced  # noqa: Y015
+
+@_typing.final
+class BehaviorRecorded(_message.Message):
+    """behavior.recorded: what a policy did for one sample, captured when it did it."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BEHAVIOR_ID_FIELD_NUMBER: _builtins.int
+    RECORD_FIELD_NUMBER: _builtins.int
+    behavior_id: _builtins.str
+    @_builtins.property
+    def record(self) -> _behavior_pb2.BehaviorRecord: ...
+    def __init__(
+        self,
+        *,
+        behavior_id: _builtins.str = ...,
+        record: _behavior_pb2.BehaviorRecord | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["record", b"record"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["behavior_id", b"behavior_id", "record", b"record"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___BehaviorRecorded: _TypeAlias = BehaviorRecorded  # noqa: Y015
+
+@_typing.final
+class NonFiniteFound(_message.Message):
+    """trace.nan: a tensor was not finite; the first of its request."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    NODE_ID_FIELD_NUMBER: _builtins.int
+    UNIT_ID_FIELD_NUMBER: _builtins.int
+    STEP_FIELD_NUMBER: _builtins.int
+    COMPONENT_FIELD_NUMBER: _builtins.int
+    LAYER_FIELD_NUMBER: _builtins.int
+    NANS_FIELD_NUMBER: _builtins.int
+    INFINITIES_FIELD_NUMBER: _builtins.int
+    ELEMENTS_FIELD_NUMBER: _builtins.int
+    WORKER_ID_FIELD_NUMBER: _builtins.int
+    request_id: _builtins.str
+    node_id: _builtins.str
+    unit_id: _builtins.str
+    step: _builtins.int
+    component: _builtins.str
+    layer: _builtins.str
+    nans: _builtins.int
+    infinities: _builtins.int
+    elements: _builtins.int
+    worker_id: _builtins.str
+    def __init__(
+        self,
+        *,
+        request_id: _builtins.str = ...,
+        node_id: _builtins.str = ...,
+        unit_id: _builtins.str = ...,
+        step: _builtins.int = ...,
+        component: _builtins.str = ...,
+        layer: _builtins.str = ...,
+        nans: _builtins.int = ...,
+        infinities: _builtins.int = ...,
+        elements: _builtins.int = ...,
+        worker_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["component", b"component", "elements", b"elements", "infinities", b"infinities", "layer", b"layer", "nans", b"nans", "node_id", b"node_id", "request_id", b"request_id", "step", b"step", "unit_id", b"unit_id", "worker_id", b"worker_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___NonFiniteFound: _TypeAlias = NonFiniteFound  # noqa: Y015
+
+@_typing.final
+class MemoryReported(_message.Message):
+    """trace.memory: a pool's reservation, and what pressure drove out."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WORKER_ID_FIELD_NUMBER: _builtins.int
+    POOL_FIELD_NUMBER: _builtins.int
+    IN_USE_BYTES_FIELD_NUMBER: _builtins.int
+    BUDGET_BYTES_FIELD_NUMBER: _builtins.int
+    EVICTED_BYTES_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    worker_id: _builtins.str
+    pool: _builtins.str
+    """"weights", "activations", "caches" or "staging"."""
+    in_use_bytes: _builtins.int
+    budget_bytes: _builtins.int
+    evicted_bytes: _builtins.int
+    reason: _builtins.str
+    """"reserved", "pressure", "slept", "woken"."""
+    def __init__(
+        self,
+        *,
+        worker_id: _builtins.str = ...,
+        pool: _builtins.str = ...,
+        in_use_bytes: _builtins.int = ...,
+        budget_bytes: _builtins.int = ...,
+        evicted_bytes: _builtins.int = ...,
+        reason: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["budget_bytes", b"budget_bytes", "evicted_bytes", b"evicted_bytes", "in_use_bytes", b"in_use_bytes", "pool", b"pool", "reason", b"reason", "worker_id", b"worker_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___MemoryReported: _TypeAlias = MemoryReported  # noqa: Y015
+
+@_typing.final
+class GraphUsed(_message.Message):
+    """trace.graph: a forward was recorded as a graph, or recorded and refused."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WORKER_ID_FIELD_NUMBER: _builtins.int
+    MODEL_INSTANCE_ID_FIELD_NUMBER: _builtins.int
+    COMPONENT_FIELD_NUMBER: _builtins.int
+    CHANGE_FIELD_NUMBER: _builtins.int
+    CAPTURE_SHAPE_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    worker_id: _builtins.str
+    model_instance_id: _builtins.str
+    component: _builtins.str
+    change: _builtins.str
+    """"captured", "replayed", "refused", "dropped"."""
+    capture_shape: _builtins.str
+    reason: _builtins.str
+    def __init__(
+        self,
+        *,
+        worker_id: _builtins.str = ...,
+        model_instance_id: _builtins.str = ...,
+        component: _builtins.str = ...,
+        change: _builtins.str = ...,
+        capture_shape: _builtins.str = ...,
+        reason: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["capture_shape", b"capture_shape", "change", b"change", "component", b"component", "model_instance_id", b"model_instance_id", "reason", b"reason", "worker_id", b"worker_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GraphUsed: _TypeAlias = GraphUsed  # noqa: Y015
+
+@_typing.final
+class TenantErased(_message.Message):
+    """tenant.erased: the keys of a tenant's content are gone."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TENANT_ID_FIELD_NUMBER: _builtins.int
+    KEY_IDS_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    tenant_id: _builtins.str
+    reason: _builtins.str
+    @_builtins.property
+    def key_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    def __init__(
+        self,
+        *,
+        tenant_id: _builtins.str = ...,
+        key_ids: _abc.Iterable[_builtins.str] | None = ...,
+        reason: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["key_ids", b"key_ids", "reason", b"reason", "tenant_id", b"tenant_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TenantErased: _TypeAlias = TenantErased  # noqa: Y015
 
 @_typing.final
 class WorkerDraining(_message.Message):
@@ -1309,25 +1993,59 @@ class LeaderElected(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
+    @_typing.final
+    class CardsEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     SCHEDULER_ID_FIELD_NUMBER: _builtins.int
     EPOCH_FIELD_NUMBER: _builtins.int
     ANEW_FIELD_NUMBER: _builtins.int
+    POLICY_FIELD_NUMBER: _builtins.int
+    CARDS_FIELD_NUMBER: _builtins.int
+    PROGRAM_VERSION_FIELD_NUMBER: _builtins.int
     scheduler_id: _builtins.str
     epoch: _builtins.int
     anew: _builtins.bool
     """It began from live requests alone: what the stream said before is not part
     of its state.
     """
+    policy: _builtins.str
+    """The knobs of its scheduling policy, as canonical JSON; a replay decides under them."""
+    program_version: _builtins.str
+    """Of the program that decides."""
+    @_builtins.property
+    def cards(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+        """Model id to the content digest of the card that it decides with."""
+
     def __init__(
         self,
         *,
         scheduler_id: _builtins.str = ...,
         epoch: _builtins.int = ...,
         anew: _builtins.bool = ...,
+        policy: _builtins.str = ...,
+        cards: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+        program_version: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["anew", b"anew", "epoch", b"epoch", "scheduler_id", b"scheduler_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["anew", b"anew", "cards", b"cards", "epoch", b"epoch", "policy", b"policy", "program_version", b"program_version", "scheduler_id", b"scheduler_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

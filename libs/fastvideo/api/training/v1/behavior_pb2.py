@@ -26,7 +26,7 @@ from fastvideo.api.common.v1 import cache_pb2 as fastvideo_dot_common_dot_v1_dot
 from fastvideo.api.common.v1 import model_pb2 as fastvideo_dot_common_dot_v1_dot_model__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n$fastvideo/training/v1/behavior.proto\x12\x15\x66\x61stvideo.training.v1\x1a\x1f\x66\x61stvideo/common/v1/cache.proto\x1a\x1f\x66\x61stvideo/common/v1/model.proto\"\xcb\t\n\x0e\x42\x65haviorRecord\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x17\n\nsession_id\x18\x02 \x01(\tH\x00\x88\x01\x01\x12\x10\n\x08model_id\x18\x03 \x01(\t\x12\x16\n\x0epolicy_version\x18\x04 \x01(\t\x12\x17\n\x0fweights_version\x18\x05 \x01(\t\x12T\n\x10\x61\x64\x61pter_versions\x18\x06 \x03(\x0b\x32:.fastvideo.training.v1.BehaviorRecord.AdapterVersionsEntry\x12\x12\n\nprogram_id\x18\x07 \x01(\t\x12\x0f\n\x07loop_id\x18\x08 \x01(\t\x12\r\n\x05seeds\x18\t \x03(\x04\x12\x1c\n\x14scheduler_trajectory\x18\n \x03(\x01\x12\x11\n\ttimesteps\x18\x0b \x03(\x01\x12\x0f\n\x07latents\x18\x0c \x03(\t\x12\x10\n\x08logprobs\x18\r \x03(\x01\x12\x15\n\raction_tokens\x18\x0e \x03(\x05\x12\x16\n\x0esampled_tokens\x18\x0f \x03(\x05\x12V\n\x11guidance_settings\x18\x10 \x03(\x0b\x32;.fastvideo.training.v1.BehaviorRecord.GuidanceSettingsEntry\x12N\n\rreward_inputs\x18\x11 \x03(\x0b\x32\x37.fastvideo.training.v1.BehaviorRecord.RewardInputsEntry\x12P\n\x0ereward_outputs\x18\x12 \x03(\x0b\x32\x38.fastvideo.training.v1.BehaviorRecord.RewardOutputsEntry\x12;\n\x11\x63\x61\x63he_assumptions\x18\x13 \x03(\x0b\x32 .fastvideo.common.v1.CacheLookup\x12\x11\n\tprecision\x18\x14 \x01(\t\x12\x38\n\rparallel_plan\x18\x15 \x01(\x0b\x32!.fastvideo.common.v1.ParallelPlan\x12\x19\n\x11\x61ttention_backend\x18\x16 \x01(\t\x12Z\n\x13\x64\x65terministic_flags\x18\x17 \x03(\x0b\x32=.fastvideo.training.v1.BehaviorRecord.DeterministicFlagsEntry\x12\x1b\n\x13\x61rtifact_references\x18\x18 \x03(\t\x1a\x36\n\x14\x41\x64\x61pterVersionsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x1a\x37\n\x15GuidanceSettingsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x1a\x33\n\x11RewardInputsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x1a\x34\n\x12RewardOutputsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\x1a\x39\n\x17\x44\x65terministicFlagsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x08:\x02\x38\x01\x42\r\n\x0b_session_idb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n$fastvideo/training/v1/behavior.proto\x12\x15\x66\x61stvideo.training.v1\x1a\x1f\x66\x61stvideo/common/v1/cache.proto\x1a\x1f\x66\x61stvideo/common/v1/model.proto\"\xb4\x0b\n\x0e\x42\x65haviorRecord\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x17\n\nsession_id\x18\x02 \x01(\tH\x00\x88\x01\x01\x12\x10\n\x08model_id\x18\x03 \x01(\t\x12\x16\n\x0epolicy_version\x18\x04 \x01(\t\x12\x17\n\x0fweights_version\x18\x05 \x01(\t\x12T\n\x10\x61\x64\x61pter_versions\x18\x06 \x03(\x0b\x32:.fastvideo.training.v1.BehaviorRecord.AdapterVersionsEntry\x12\x12\n\nprogram_id\x18\x07 \x01(\t\x12\x0f\n\x07loop_id\x18\x08 \x01(\t\x12\r\n\x05seeds\x18\t \x03(\x04\x12\x1c\n\x14scheduler_trajectory\x18\n \x03(\x01\x12\x11\n\ttimesteps\x18\x0b \x03(\x01\x12\x0f\n\x07latents\x18\x0c \x03(\t\x12\x10\n\x08logprobs\x18\r \x03(\x01\x12\x15\n\raction_tokens\x18\x0e \x03(\x05\x12\x16\n\x0esampled_tokens\x18\x0f \x03(\x05\x12V\n\x11guidance_settings\x18\x10 \x03(\x0b\x32;.fastvideo.training.v1.BehaviorRecord.GuidanceSettingsEntry\x12N\n\rreward_inputs\x18\x11 \x03(\x0b\x32\x37.fastvideo.training.v1.BehaviorRecord.RewardInputsEntry\x12P\n\x0ereward_outputs\x18\x12 \x03(\x0b\x32\x38.fastvideo.training.v1.BehaviorRecord.RewardOutputsEntry\x12;\n\x11\x63\x61\x63he_assumptions\x18\x13 \x03(\x0b\x32 .fastvideo.common.v1.CacheLookup\x12\x11\n\tprecision\x18\x14 \x01(\t\x12\x38\n\rparallel_plan\x18\x15 \x01(\x0b\x32!.fastvideo.common.v1.ParallelPlan\x12\x19\n\x11\x61ttention_backend\x18\x16 \x01(\t\x12Z\n\x13\x64\x65terministic_flags\x18\x17 \x03(\x0b\x32=.fastvideo.training.v1.BehaviorRecord.DeterministicFlagsEntry\x12\x1b\n\x13\x61rtifact_references\x18\x18 \x03(\t\x12\x14\n\x0csample_index\x18\x19 \x01(\r\x12\x0f\n\x07\x61ttempt\x18\x1a \x01(\r\x12\x19\n\x11trajectory_digest\x18\x1b \x01(\t\x12\x0f\n\x07sampler\x18\x1c \x01(\t\x12\x13\n\x0bnoise_level\x18\x1d \x01(\x01\x12K\n\x0b\x66ingerprint\x18\x1e \x03(\x0b\x32\x36.fastvideo.training.v1.BehaviorRecord.FingerprintEntry\x1a\x36\n\x14\x41\x64\x61pterVersionsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x1a\x37\n\x15GuidanceSettingsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x1a\x33\n\x11RewardInputsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x1a\x34\n\x12RewardOutputsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\x1a\x39\n\x17\x44\x65terministicFlagsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x08:\x02\x38\x01\x1a\x32\n\x10\x46ingerprintEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x42\r\n\x0b_session_idb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -43,16 +43,20 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_BEHAVIORRECORD_REWARDOUTPUTSENTRY']._serialized_options = b'8\001'
   _globals['_BEHAVIORRECORD_DETERMINISTICFLAGSENTRY']._loaded_options = None
   _globals['_BEHAVIORRECORD_DETERMINISTICFLAGSENTRY']._serialized_options = b'8\001'
+  _globals['_BEHAVIORRECORD_FINGERPRINTENTRY']._loaded_options = None
+  _globals['_BEHAVIORRECORD_FINGERPRINTENTRY']._serialized_options = b'8\001'
   _globals['_BEHAVIORRECORD']._serialized_start=130
-  _globals['_BEHAVIORRECORD']._serialized_end=1357
-  _globals['_BEHAVIORRECORD_ADAPTERVERSIONSENTRY']._serialized_start=1065
-  _globals['_BEHAVIORRECORD_ADAPTERVERSIONSENTRY']._serialized_end=1119
-  _globals['_BEHAVIORRECORD_GUIDANCESETTINGSENTRY']._serialized_start=1121
-  _globals['_BEHAVIORRECORD_GUIDANCESETTINGSENTRY']._serialized_end=1176
-  _globals['_BEHAVIORRECORD_REWARDINPUTSENTRY']._serialized_start=1178
-  _globals['_BEHAVIORRECORD_REWARDINPUTSENTRY']._serialized_end=1229
-  _globals['_BEHAVIORRECORD_REWARDOUTPUTSENTRY']._serialized_start=1231
-  _globals['_BEHAVIORRECORD_REWARDOUTPUTSENTRY']._serialized_end=1283
-  _globals['_BEHAVIORRECORD_DETERMINISTICFLAGSENTRY']._serialized_start=1285
-  _globals['_BEHAVIORRECORD_DETERMINISTICFLAGSENTRY']._serialized_end=1342
+  _globals['_BEHAVIORRECORD']._serialized_end=1590
+  _globals['_BEHAVIORRECORD_ADAPTERVERSIONSENTRY']._serialized_start=1246
+  _globals['_BEHAVIORRECORD_ADAPTERVERSIONSENTRY']._serialized_end=1300
+  _globals['_BEHAVIORRECORD_GUIDANCESETTINGSENTRY']._serialized_start=1302
+  _globals['_BEHAVIORRECORD_GUIDANCESETTINGSENTRY']._serialized_end=1357
+  _globals['_BEHAVIORRECORD_REWARDINPUTSENTRY']._serialized_start=1359
+  _globals['_BEHAVIORRECORD_REWARDINPUTSENTRY']._serialized_end=1410
+  _globals['_BEHAVIORRECORD_REWARDOUTPUTSENTRY']._serialized_start=1412
+  _globals['_BEHAVIORRECORD_REWARDOUTPUTSENTRY']._serialized_end=1464
+  _globals['_BEHAVIORRECORD_DETERMINISTICFLAGSENTRY']._serialized_start=1466
+  _globals['_BEHAVIORRECORD_DETERMINISTICFLAGSENTRY']._serialized_end=1523
+  _globals['_BEHAVIORRECORD_FINGERPRINTENTRY']._serialized_start=1525
+  _globals['_BEHAVIORRECORD_FINGERPRINTENTRY']._serialized_end=1575
 # @@protoc_insertion_point(module_scope)

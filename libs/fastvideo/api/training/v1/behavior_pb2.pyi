@@ -126,6 +126,26 @@ class BehaviorRecord(_message.Message):
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
+    @_typing.final
+    class FingerprintEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     SESSION_ID_FIELD_NUMBER: _builtins.int
     MODEL_ID_FIELD_NUMBER: _builtins.int
@@ -150,6 +170,12 @@ class BehaviorRecord(_message.Message):
     ATTENTION_BACKEND_FIELD_NUMBER: _builtins.int
     DETERMINISTIC_FLAGS_FIELD_NUMBER: _builtins.int
     ARTIFACT_REFERENCES_FIELD_NUMBER: _builtins.int
+    SAMPLE_INDEX_FIELD_NUMBER: _builtins.int
+    ATTEMPT_FIELD_NUMBER: _builtins.int
+    TRAJECTORY_DIGEST_FIELD_NUMBER: _builtins.int
+    SAMPLER_FIELD_NUMBER: _builtins.int
+    NOISE_LEVEL_FIELD_NUMBER: _builtins.int
+    FINGERPRINT_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
     session_id: _builtins.str
     model_id: _builtins.str
@@ -159,6 +185,13 @@ class BehaviorRecord(_message.Message):
     loop_id: _builtins.str
     precision: _builtins.str
     attention_backend: _builtins.str
+    sample_index: _builtins.int
+    """Of the sample within its request."""
+    attempt: _builtins.int
+    trajectory_digest: _builtins.str
+    """Digest of the whole trajectory's latents, [steps + 1, ...] float32, hexadecimal."""
+    sampler: _builtins.str
+    noise_level: _builtins.float
     @_builtins.property
     def adapter_versions(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]: ...
     @_builtins.property
@@ -193,6 +226,10 @@ class BehaviorRecord(_message.Message):
     def deterministic_flags(self) -> _containers.ScalarMap[_builtins.str, _builtins.bool]: ...
     @_builtins.property
     def artifact_references(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    @_builtins.property
+    def fingerprint(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+        """Of the machine that sampled."""
+
     def __init__(
         self,
         *,
@@ -220,10 +257,16 @@ class BehaviorRecord(_message.Message):
         attention_backend: _builtins.str = ...,
         deterministic_flags: _abc.Mapping[_builtins.str, _builtins.bool] | None = ...,
         artifact_references: _abc.Iterable[_builtins.str] | None = ...,
+        sample_index: _builtins.int = ...,
+        attempt: _builtins.int = ...,
+        trajectory_digest: _builtins.str = ...,
+        sampler: _builtins.str = ...,
+        noise_level: _builtins.float = ...,
+        fingerprint: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_session_id", b"_session_id", "parallel_plan", b"parallel_plan", "session_id", b"session_id"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_session_id", b"_session_id", "action_tokens", b"action_tokens", "adapter_versions", b"adapter_versions", "artifact_references", b"artifact_references", "attention_backend", b"attention_backend", "cache_assumptions", b"cache_assumptions", "deterministic_flags", b"deterministic_flags", "guidance_settings", b"guidance_settings", "latents", b"latents", "logprobs", b"logprobs", "loop_id", b"loop_id", "model_id", b"model_id", "parallel_plan", b"parallel_plan", "policy_version", b"policy_version", "precision", b"precision", "program_id", b"program_id", "request_id", b"request_id", "reward_inputs", b"reward_inputs", "reward_outputs", b"reward_outputs", "sampled_tokens", b"sampled_tokens", "scheduler_trajectory", b"scheduler_trajectory", "seeds", b"seeds", "session_id", b"session_id", "timesteps", b"timesteps", "weights_version", b"weights_version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_session_id", b"_session_id", "action_tokens", b"action_tokens", "adapter_versions", b"adapter_versions", "artifact_references", b"artifact_references", "attempt", b"attempt", "attention_backend", b"attention_backend", "cache_assumptions", b"cache_assumptions", "deterministic_flags", b"deterministic_flags", "fingerprint", b"fingerprint", "guidance_settings", b"guidance_settings", "latents", b"latents", "logprobs", b"logprobs", "loop_id", b"loop_id", "model_id", b"model_id", "noise_level", b"noise_level", "parallel_plan", b"parallel_plan", "policy_version", b"policy_version", "precision", b"precision", "program_id", b"program_id", "request_id", b"request_id", "reward_inputs", b"reward_inputs", "reward_outputs", b"reward_outputs", "sample_index", b"sample_index", "sampled_tokens", b"sampled_tokens", "sampler", b"sampler", "scheduler_trajectory", b"scheduler_trajectory", "seeds", b"seeds", "session_id", b"session_id", "timesteps", b"timesteps", "trajectory_digest", b"trajectory_digest", "weights_version", b"weights_version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__session_id: _TypeAlias = _typing.Literal["session_id"]  # noqa: Y015
     _WhichOneofArgType__session_id: _TypeAlias = _typing.Literal["_session_id", b"_session_id"]  # noqa: Y015

@@ -9,6 +9,7 @@ from fastvideo.api.common.v1 import request_pb2 as _request_pb2
 from fastvideo.api.common.v1 import transfer_pb2 as _transfer_pb2
 from fastvideo.api.common.v1 import work_pb2 as _work_pb2
 from fastvideo.api.events.v1 import events_pb2 as _events_pb2
+from fastvideo.api.replay.v1 import replay_pb2 as _replay_pb2
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
@@ -1024,3 +1025,49 @@ class HealthResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___HealthResponse: _TypeAlias = HealthResponse  # noqa: Y015
+
+@_typing.final
+class ReplayRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REPLAY_FIELD_NUMBER: _builtins.int
+    RUN_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def replay(self) -> _replay_pb2.ReplayRequest:
+        """What to compare; its kind is execution, cache or behavior."""
+
+    @_builtins.property
+    def run(self) -> _replay_pb2.LoggedRun: ...
+    def __init__(
+        self,
+        *,
+        replay: _replay_pb2.ReplayRequest | None = ...,
+        run: _replay_pb2.LoggedRun | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["replay", b"replay", "run", b"run"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["replay", b"replay", "run", b"run"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReplayRequest: _TypeAlias = ReplayRequest  # noqa: Y015
+
+@_typing.final
+class ReplayResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RESPONSE_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def response(self) -> _replay_pb2.ReplayResponse: ...
+    def __init__(
+        self,
+        *,
+        response: _replay_pb2.ReplayResponse | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["response", b"response"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["response", b"response"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReplayResponse: _TypeAlias = ReplayResponse  # noqa: Y015

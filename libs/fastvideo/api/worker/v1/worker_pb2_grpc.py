@@ -91,6 +91,11 @@ class WorkerServiceStub:
                 request_serializer=fastvideo_dot_worker_dot_v1_dot_worker__pb2.HealthRequest.SerializeToString,
                 response_deserializer=fastvideo_dot_worker_dot_v1_dot_worker__pb2.HealthResponse.FromString,
                 _registered_method=True)
+        self.Replay = channel.unary_stream(
+                '/fastvideo.worker.v1.WorkerService/Replay',
+                request_serializer=fastvideo_dot_worker_dot_v1_dot_worker__pb2.ReplayRequest.SerializeToString,
+                response_deserializer=fastvideo_dot_worker_dot_v1_dot_worker__pb2.ReplayResponse.FromString,
+                _registered_method=True)
 
 
 class WorkerServiceServicer:
@@ -165,6 +170,13 @@ class WorkerServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Replay(self, request, context):
+        """Run a logged run again in a process of its own, which serves nobody.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_WorkerServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -222,6 +234,11 @@ def add_WorkerServiceServicer_to_server(servicer, server):
                     servicer.Health,
                     request_deserializer=fastvideo_dot_worker_dot_v1_dot_worker__pb2.HealthRequest.FromString,
                     response_serializer=fastvideo_dot_worker_dot_v1_dot_worker__pb2.HealthResponse.SerializeToString,
+            ),
+            'Replay': grpc.unary_stream_rpc_method_handler(
+                    servicer.Replay,
+                    request_deserializer=fastvideo_dot_worker_dot_v1_dot_worker__pb2.ReplayRequest.FromString,
+                    response_serializer=fastvideo_dot_worker_dot_v1_dot_worker__pb2.ReplayResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -523,6 +540,33 @@ class WorkerService:
             '/fastvideo.worker.v1.WorkerService/Health',
             fastvideo_dot_worker_dot_v1_dot_worker__pb2.HealthRequest.SerializeToString,
             fastvideo_dot_worker_dot_v1_dot_worker__pb2.HealthResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Replay(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/fastvideo.worker.v1.WorkerService/Replay',
+            fastvideo_dot_worker_dot_v1_dot_worker__pb2.ReplayRequest.SerializeToString,
+            fastvideo_dot_worker_dot_v1_dot_worker__pb2.ReplayResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -47,6 +47,8 @@ class WorkerServiceStub:
     Sleep: _grpc.UnaryUnaryMultiCallable[_worker_pb2.SleepRequest, _worker_pb2.SleepResponse]
     Wake: _grpc.UnaryUnaryMultiCallable[_worker_pb2.WakeRequest, _worker_pb2.WakeResponse]
     Health: _grpc.UnaryUnaryMultiCallable[_worker_pb2.HealthRequest, _worker_pb2.HealthResponse]
+    Replay: _grpc.UnaryStreamMultiCallable[_worker_pb2.ReplayRequest, _worker_pb2.ReplayResponse]
+    """Run a logged run again in a process of its own, which serves nobody."""
 
 @_typing.type_check_only
 class WorkerServiceAsyncStub(WorkerServiceStub):
@@ -67,6 +69,8 @@ class WorkerServiceAsyncStub(WorkerServiceStub):
     Sleep: _aio.UnaryUnaryMultiCallable[_worker_pb2.SleepRequest, _worker_pb2.SleepResponse]  # type: ignore[assignment]
     Wake: _aio.UnaryUnaryMultiCallable[_worker_pb2.WakeRequest, _worker_pb2.WakeResponse]  # type: ignore[assignment]
     Health: _aio.UnaryUnaryMultiCallable[_worker_pb2.HealthRequest, _worker_pb2.HealthResponse]  # type: ignore[assignment]
+    Replay: _aio.UnaryStreamMultiCallable[_worker_pb2.ReplayRequest, _worker_pb2.ReplayResponse]  # type: ignore[assignment]
+    """Run a logged run again in a process of its own, which serves nobody."""
 
 class WorkerServiceServicer(metaclass=_abc_1.ABCMeta):
     """A process that owns model instances and runs their loops. It holds loop state
@@ -150,5 +154,13 @@ class WorkerServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _worker_pb2.HealthRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_worker_pb2.HealthResponse, _abc.Awaitable[_worker_pb2.HealthResponse]]: ...
+
+    @_abc_1.abstractmethod
+    def Replay(
+        self,
+        request: _worker_pb2.ReplayRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_worker_pb2.ReplayResponse], _abc.AsyncIterator[_worker_pb2.ReplayResponse]]:
+        """Run a logged run again in a process of its own, which serves nobody."""
 
 def add_WorkerServiceServicer_to_server(servicer: WorkerServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

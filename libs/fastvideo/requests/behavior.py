@@ -41,3 +41,12 @@ class BehaviorRecord:
     attention_backend: str = ""
     deterministic_flags: Mapping[str, bool] = field(default_factory=dict)
     artifact_references: tuple[str, ...] = ()
+    # Of the sample within its request.
+    sample_index: int = 0
+    attempt: int = 0
+    # Digest of the whole trajectory's latents, [steps + 1, ...] float32, hexadecimal.
+    trajectory_digest: str = ""
+    sampler: str = ""
+    noise_level: float = 0.0
+    # Of the machine that sampled.
+    fingerprint: Mapping[str, str] = field(default_factory=dict)

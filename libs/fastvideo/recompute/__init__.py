@@ -1,0 +1,1 @@
+"""Computes logged runs again, below the torch line."""
