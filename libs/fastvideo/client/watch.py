@@ -8,7 +8,7 @@ from fastvideo import wire
 from fastvideo.api.gateway.v1 import gateway_pb2, gateway_pb2_grpc
 from fastvideo.client.calls import Backoff, CallPolicy, call, typed_errors
 from fastvideo.errors import CorruptLog, Unavailable
-from fastvideo.events.catalog import TERMINAL
+from fastvideo.events.catalog import TERMINAL, is_unknown, typed
 from fastvideo.events.types import Event
 from fastvideo.requests.types import RequestState, RequestStatus
 
@@ -68,7 +68,14 @@ async def _stream(
                         reason="SEQUENCE_GAP",
                         subject=request_id,
                     )
-                yield wire.from_proto(Event, response.event)
+                try:
+                    event = typed(response.event)
+                except CorruptLog as error:
+                    # A newer server tells of what this client does not know.
+                    if is_unknown(error):
+                        continue
+                    raise
+                yield event
     finally:
         stream.cancel()
 

@@ -8,17 +8,24 @@ import typing
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from google.protobuf.message import DecodeError
+
 from fastvideo import wire
 from fastvideo.api.events.v1 import events_pb2
-from fastvideo.errors import CorruptLog
+from fastvideo.errors import CorruptLog, FastVideoError, InvalidField
 from fastvideo.events.records import NewEvent, StoredEvent
 from fastvideo.events.types import Event, EventMetadata, EventPayload
-
-SCHEMA_VERSION = 1
+from fastvideo.events.upcasting import UNKNOWN_SCHEMA, Upcasters
+from fastvideo.events.upcasts import UPCASTS
 
 PAYLOADS: Mapping[str, type] = MappingProxyType(
     {cls.__name__: cls for cls in typing.get_args(EventPayload)}
 )
+
+UNREADABLE: typing.Final = "UNREADABLE"
+
+UPCASTERS = Upcasters(PAYLOADS, UPCASTS)
+"""From every released schema to today's; `tests/contract/histories` holds logs of them."""
 
 NAMES: Mapping[str, str] = MappingProxyType(
     {
@@ -72,30 +79,44 @@ def new_event(event_id: str, payload: EventPayload, metadata: EventMetadata) -> 
     return NewEvent(
         event_id=event_id,
         type=type(payload).__name__,
-        schema_version=SCHEMA_VERSION,
+        schema_version=UPCASTERS.version_of(type(payload).__name__),
         payload=wire.encode(payload),
         metadata=wire.encode(metadata),
     )
 
 
-def payload_of(stored: StoredEvent) -> EventPayload:
-    """The typed payload of a stored event.
+def payload_of(stored: StoredEvent, upcasters: Upcasters = UPCASTERS) -> EventPayload:
+    """The typed payload of a stored event, whatever released schema it was written in.
 
-    Raises CorruptLog when the type is unknown or the schema is newer than this program.
+    Raises CorruptLog with the reason UNKNOWN_SCHEMA when the type or its schema is newer than
+    this program: whoever decides by the log must stop then, whoever shows it may pass over. With
+    the reason UNREADABLE when the bytes are not what the type says.
     """
-    cls = PAYLOADS.get(stored.type)
-    if cls is None or stored.schema_version > SCHEMA_VERSION:
+    try:
+        payload = upcasters.bring_up(stored.type, stored.schema_version, stored.payload)
+        return typing.cast(EventPayload, wire.decode(PAYLOADS[stored.type], payload))
+    except (DecodeError, InvalidField) as error:
         raise CorruptLog(
-            f"event {stored.event_id} has type {stored.type} of schema "
-            f"{stored.schema_version}, which this program does not know",
-            reason="UNKNOWN_SCHEMA",
-            subject=stored.type,
-        )
-    return typing.cast(EventPayload, wire.decode(cls, stored.payload))
+            f"event {stored.event_id} is not a {stored.type} of schema {stored.schema_version}: "
+            f"{error}",
+            reason=UNREADABLE,
+            subject=stored.event_id,
+        ) from error
+
+
+def check_known(stored: StoredEvent) -> None:
+    """Raise as `payload_of` does when a newer program wrote the event."""
+    UPCASTERS.check_known(stored.type, stored.schema_version)
+
+
+def is_unknown(error: FastVideoError) -> bool:
+    """Whether an event could not be read only because a newer program wrote it."""
+    return error.reason == UNKNOWN_SCHEMA
 
 
 def event_of(stored: StoredEvent) -> Event:
-    """The typed event of a stored one."""
+    """The typed event of a stored one, in today's schema. Raises as `payload_of` does."""
+    payload = payload_of(stored)
     return Event(
         event_id=stored.event_id,
         partition=stored.partition,
@@ -103,20 +124,62 @@ def event_of(stored: StoredEvent) -> Event:
         stream_id=stored.stream_id,
         stream_version=stored.stream_version,
         type=stored.type,
-        name=NAMES.get(stored.type, stored.type),
-        schema_version=stored.schema_version,
+        name=NAMES[stored.type],
+        schema_version=UPCASTERS.version_of(stored.type),
         metadata=wire.decode(EventMetadata, stored.metadata),
         recorded_at=stored.recorded_at,
         log_epoch=stored.log_epoch,
-        payload=payload_of(stored),
+        payload=payload,
     )
+
+
+def message_of(stored: StoredEvent) -> events_pb2.Event:
+    """The message of a stored event, as it goes to the bus and to those who watch.
+
+    One that a newer program wrote is an envelope without payload: what hands events on must not
+    stop for what it cannot read.
+    """
+    try:
+        message: events_pb2.Event = wire.to_proto(event_of(stored))
+    except CorruptLog as error:
+        if not is_unknown(error):
+            raise
+        return _envelope(stored)
+    return message
 
 
 def encode_for_bus(stored: StoredEvent) -> bytes:
     """The bytes of a stored event as the relay publishes it."""
-    return wire.encode(event_of(stored))
+    return message_of(stored).SerializeToString(deterministic=True)
+
+
+def typed(message: events_pb2.Event) -> Event:
+    """The event of a message. Raises CorruptLog, UNKNOWN_SCHEMA, for a bare envelope."""
+    if message.WhichOneof("payload") is None:
+        raise CorruptLog(
+            f"event {message.event_id} of type {message.type} is not known to this program",
+            reason=UNKNOWN_SCHEMA,
+            subject=message.type,
+        )
+    return wire.from_proto(Event, message)
 
 
 def decode_from_bus(data: bytes) -> Event:
-    """The event of a bus message."""
-    return wire.from_proto(Event, events_pb2.Event.FromString(data))
+    """The event of a bus message. Raises as `typed` does."""
+    return typed(events_pb2.Event.FromString(data))
+
+
+def _envelope(stored: StoredEvent) -> events_pb2.Event:
+    envelope = events_pb2.Event(
+        event_id=stored.event_id,
+        partition=stored.partition,
+        offset=stored.offset,
+        stream_id=stored.stream_id,
+        stream_version=stored.stream_version,
+        type=stored.type,
+        schema_version=stored.schema_version,
+        log_epoch=stored.log_epoch,
+    )
+    envelope.metadata.ParseFromString(stored.metadata)
+    envelope.recorded_at.FromDatetime(stored.recorded_at)
+    return envelope

@@ -23,7 +23,7 @@ from fastvideo.events.records import (
 )
 from fastvideo.events.store import partition_of
 
-SCHEMA_REVISION = "0003"
+SCHEMA_REVISION = "0004"
 """The migration that this store is written for."""
 
 _ARGUMENTS = ", ".join(f"${i}" for i in range(1, 24))

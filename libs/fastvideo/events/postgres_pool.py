@@ -1,7 +1,7 @@
 """Connections to the event log's database, and what its errors mean."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Final, TypeAlias
 
@@ -38,7 +38,11 @@ _NOT_MIGRATED = (
     asyncpg.UndefinedFunctionError,
 )
 
+# Unused for so long, a connection is closed.
+IDLE_S_MAX: Final = 300.0
+
 Connection: TypeAlias = "PoolConnectionProxy[asyncpg.Record]"
+OnConnect: TypeAlias = Callable[["asyncpg.Connection[asyncpg.Record]"], Awaitable[None]]
 
 
 class PostgresPool:
@@ -61,8 +65,14 @@ class PostgresPool:
         connections_max: int = 8,
         call_timeout_s: float = 30.0,
         connect_timeout_s: float = 10.0,
+        settings: Mapping[str, str] | None = None,
+        on_connect: OnConnect | None = None,
     ) -> "PostgresPool":
-        """A pool for a `postgresql://` URL. Nothing is connected yet."""
+        """A pool for a `postgresql://` URL. Nothing is connected yet.
+
+        `settings` are those of a session, such as a search path; `on_connect` sees each new
+        connection first, and then the pool keeps connections however long nobody uses them.
+        """
         pool = asyncpg.create_pool(
             dsn,
             min_size=0,
@@ -70,6 +80,8 @@ class PostgresPool:
             command_timeout=call_timeout_s,
             timeout=connect_timeout_s,
             reset=_keep_session,
+            init=on_connect,
+            max_inactive_connection_lifetime=0.0 if on_connect else IDLE_S_MAX,
             server_settings={
                 "role": APPLICATION_ROLE,
                 "application_name": "fastvideo-events",
@@ -77,6 +89,7 @@ class PostgresPool:
                 "plan_cache_mode": "force_generic_plan",
                 "jit": "off",
                 "statement_timeout": str(int(call_timeout_s * 1000)),
+                **(settings or {}),
             },
         )
         await pool

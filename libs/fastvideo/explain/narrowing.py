@@ -10,7 +10,8 @@ from typing import Final
 
 from fastvideo import wire
 from fastvideo.api.events.v1 import events_pb2
-from fastvideo.events.catalog import SCHEMA_VERSION, payload_of
+from fastvideo.errors import CorruptLog
+from fastvideo.events.catalog import UPCASTERS, is_unknown, payload_of
 from fastvideo.events.records import StoredEvent
 from fastvideo.events.types import EventPayload
 from fastvideo.scheduling.events import BatchExecuted, SchedulerDecided
@@ -43,13 +44,19 @@ def narrow(stored: StoredEvent, request_id: str) -> Sighting | None:
 
 
 def _payload(stored: StoredEvent, request_id: str) -> EventPayload | None:
+    try:
+        payload = UPCASTERS.bring_up(stored.type, stored.schema_version, stored.payload)
+    except CorruptLog as error:
+        # An explanation is a view: it says less, and does not stop.
+        if is_unknown(error):
+            return None
+        raise
     if stored.type == BatchExecuted.__name__:
-        return _batch(stored.payload, request_id)
-    names_it = request_id.encode() in stored.payload
-    if names_it or stored.type in _ABOUT_WORKERS or stored.schema_version > SCHEMA_VERSION:
+        return _batch(payload, request_id)
+    if request_id.encode() in payload or stored.type in _ABOUT_WORKERS:
         return payload_of(stored)
     if stored.type == SchedulerDecided.__name__:
-        return _decided(stored.payload)
+        return _decided(payload)
     return None
 
 

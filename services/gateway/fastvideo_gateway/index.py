@@ -12,6 +12,7 @@ from fastvideo.errors import FastVideoError
 from fastvideo.events.catalog import event_of
 from fastvideo.events.projector import Projection
 from fastvideo.events.records import StoredEvent
+from fastvideo.events.views import event_for_view
 from fastvideo.requests.state import STREAM_PREFIX, evolve
 from fastvideo.requests.types import RequestState, RequestStatus
 from fastvideo.rpc.paging import PagePosition
@@ -104,7 +105,8 @@ def fold_changes(
 
 def _evolved(before: RequestState | None, stored: StoredEvent) -> RequestState | None:
     try:
-        return evolve(before, event_of(stored))
+        event = event_for_view(stored, "requests")
+        return before if event is None else evolve(before, event)
     except FastVideoError as error:
         _LOG.error("request left out of lists", stream=stored.stream_id, error=error.message)
         return None

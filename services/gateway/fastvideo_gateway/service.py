@@ -7,7 +7,7 @@ from fastvideo import wire
 from fastvideo.api.common.v1 import request_pb2, work_pb2
 from fastvideo.api.gateway.v1 import gateway_pb2, gateway_pb2_grpc
 from fastvideo.errors import InvalidField, NotFound
-from fastvideo.events.catalog import event_of
+from fastvideo.events.catalog import message_of
 from fastvideo.events.store import EventLog
 from fastvideo.requests.reading import read_request
 from fastvideo.requests.types import RequestStatus
@@ -94,7 +94,7 @@ class GatewayService(gateway_pb2_grpc.GatewayServiceServicer):
         )
         async for stored in events:
             yield gateway_pb2.WatchRequestResponse(
-                sequence=stored.stream_version, event=wire.to_proto(event_of(stored))
+                sequence=stored.stream_version, event=message_of(stored)
             )
 
     async def CancelRequest(

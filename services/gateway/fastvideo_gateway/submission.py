@@ -8,7 +8,7 @@ from fastvideo.api.gateway.v1 import gateway_pb2
 from fastvideo.clock import Clock, milliseconds
 from fastvideo.deployment.catalog import Catalog
 from fastvideo.errors import CorruptLog, InvalidField
-from fastvideo.events.catalog import NAMES, SCHEMA_VERSION, new_event
+from fastvideo.events.catalog import NAMES, UPCASTERS, new_event
 from fastvideo.events.first_use import FirstUse, asked_digest, keyed_event_id, lookup, scoped_key
 from fastvideo.events.metadata import request_metadata
 from fastvideo.events.records import AppendCommand, AppendResult, StreamAppend
@@ -133,7 +133,7 @@ class Submitter:
             stream_version=1,
             type=name,
             name=NAMES[name],
-            schema_version=SCHEMA_VERSION,
+            schema_version=UPCASTERS.version_of(name),
             metadata=request_metadata(spec, now, current_traceparent()),
             recorded_at=now,
             payload=RequestAccepted(spec=spec),

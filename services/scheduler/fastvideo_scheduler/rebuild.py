@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from fastvideo.events.catalog import TERMINAL, payload_of
+from fastvideo.events.catalog import TERMINAL, check_known, payload_of
 from fastvideo.events.records import StoredEvent
 from fastvideo.events.store import EventLog
 from fastvideo.events.types import EventMetadata
@@ -153,3 +153,6 @@ def _fold(live: dict[str, LiveRecord], stored: StoredEvent) -> None:
         assert isinstance(payload, RequestCancelRequested)
         cancels = (*record.cancels, (stored.event_id, payload))
         live[stored.stream_id] = replace(record, cancels=cancels)
+    else:
+        # Raises for an event that only a newer program knows.
+        check_known(stored)

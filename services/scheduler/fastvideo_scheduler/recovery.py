@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from fastvideo.errors import CorruptLog, FastVideoError, Unavailable
-from fastvideo.events.catalog import TERMINAL, payload_of
+from fastvideo.events.catalog import TERMINAL, is_unknown, payload_of
 from fastvideo.events.records import StoredEvent
 from fastvideo.events.store import EventStore
 from fastvideo.requests.events import RequestAccepted, RequestCancelRequested
@@ -63,13 +63,19 @@ class RecoverySource:
 
 
 async def recover(source: RecoverySource) -> Recovered:
-    """Find out what the shard's last leader knew. Raises Unavailable when the log is away."""
+    """Find out what the shard's last leader knew.
+
+    Raises Unavailable when the log is away, CorruptLog when a newer program wrote to it.
+    """
     for saved in await source.store.load_snapshots(source.stream):
         try:
             return await _fold(source, SavedTerm.decode(saved.body), saved.version)
         except Unavailable:
             raise
         except FastVideoError as error:
+            if is_unknown(error):
+                # A newer program led: this one must not decide over what it cannot read.
+                raise
             _LOG.warning("a saved term is of no use", version=saved.version, error=error.message)
         except Exception as error:  # noqa: BLE001 - whatever it holds, the shard must be led
             _LOG.error("a saved term is inconsistent", version=saved.version, exc_info=error)

@@ -9,9 +9,9 @@ from datetime import datetime, timedelta
 from typing import Final, Protocol
 
 from fastvideo.errors import FastVideoError
-from fastvideo.events.catalog import event_of
 from fastvideo.events.projector import Projection
 from fastvideo.events.records import StoredEvent
+from fastvideo.events.views import event_for_view
 from fastvideo.rpc.paging import PagePosition
 from fastvideo.sessions.state import STREAM_PREFIX, evolve, is_open
 from fastvideo.sessions.types import SessionState
@@ -70,7 +70,9 @@ def fold_changes(
         session_id = stored.stream_id.removeprefix(STREAM_PREFIX)
         before = changed.get(session_id, sessions.get(session_id))
         try:
-            changed[session_id] = evolve(before, event_of(stored))
+            event = event_for_view(stored, "sessions")
+            if event is not None:
+                changed[session_id] = evolve(before, event)
         except FastVideoError as error:
             _LOG.error("session left out of lists", stream=stored.stream_id, error=error.message)
     return changed
