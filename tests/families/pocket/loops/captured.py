@@ -11,7 +11,7 @@ import torch
 from fastvideo.cache.keys import key_digest
 from fastvideo.errors import FailedPrecondition
 from fastvideo.loops.contract import LoopOutput, PlanContext, StateBase, StepContext, Values
-from fastvideo.loops.samplers import UniPC, UniPCSchedule, UniPCState
+from fastvideo.loops.samplers import FlowSchedule, UniPC, UniPCState
 from fastvideo.loops.state_encoding import encode_state, tensor_digest
 from fastvideo.loops.units import UnitShape, next_unit_plan
 from fastvideo.model.caching import CacheClass, CacheLookup, CacheOutcome
@@ -32,7 +32,7 @@ class CapturedState(StateBase):
     latents: torch.Tensor
     # [1, L, D]
     features: torch.Tensor
-    schedule: UniPCSchedule
+    schedule: FlowSchedule
     sampler: UniPCState
     shape: str
     graph: str

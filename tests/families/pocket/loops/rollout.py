@@ -7,7 +7,7 @@ import torch
 
 from fastvideo.loops.contract import LoopOutput, PlanContext, StateBase, StepContext, Values
 from fastvideo.loops.guidance import Row, predict
-from fastvideo.loops.samplers import UniPC, UniPCSchedule, UniPCState
+from fastvideo.loops.samplers import FlowSchedule, UniPC, UniPCState
 from fastvideo.loops.state_encoding import encode_state, tensor_digest
 from fastvideo.loops.units import UnitShape, next_unit_plan
 from fastvideo.model.specs import LoopSpec
@@ -31,7 +31,7 @@ class RolloutState(StateBase):
     latents: torch.Tensor
     # [1, L, D]
     features: torch.Tensor
-    schedule: UniPCSchedule
+    schedule: FlowSchedule
     sampler: UniPCState
     batch_key: str
     rows_max: int | None

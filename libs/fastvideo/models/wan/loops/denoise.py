@@ -8,7 +8,7 @@ import torch
 from fastvideo.errors import InvalidField
 from fastvideo.loops.contract import LoopOutput, PlanContext, StateBase, StepContext, Values
 from fastvideo.loops.guidance import GuidancePolicy, Row, branch_rows, policy_for, predict
-from fastvideo.loops.samplers import UniPC, UniPCSchedule, UniPCState
+from fastvideo.loops.samplers import FlowSchedule, UniPC, UniPCState
 from fastvideo.loops.snapshot_format import SnapshotMismatch
 from fastvideo.loops.snapshots import (
     fields_of,
@@ -47,7 +47,7 @@ class DenoiseState(StateBase):
     features: torch.Tensor
     features_digest: str
     policy: GuidancePolicy
-    schedule: UniPCSchedule
+    schedule: FlowSchedule
     sampler: UniPCState
     batch_key: str
     activation_bytes: int

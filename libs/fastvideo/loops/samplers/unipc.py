@@ -1,6 +1,6 @@
-"""Samplers: one definition each, as pure steps over explicit state.
+"""UniPC: the deterministic sampler.
 
-UniPC is the predictor-corrector of https://arxiv.org/abs/2302.04867 in its B2(h) form, of second
+It is the predictor-corrector of https://arxiv.org/abs/2302.04867 in its B2(h) form, of second
 order, on data prediction, for flow matching (alpha = 1 - sigma). The arithmetic is that of
 `diffusers.UniPCMultistepScheduler`, operation by operation, so that results are equal bit for
 bit; what depends on the schedule alone is computed once a schedule.
@@ -14,6 +14,7 @@ import torch
 from diffusers import UniPCMultistepScheduler
 
 from fastvideo.errors import FailedPrecondition
+from fastvideo.loops.samplers.schedule import FlowSchedule
 
 _ORDER: Final = 2
 _REQUIRED: Final = {
@@ -29,18 +30,6 @@ _REQUIRED: Final = {
 }
 _SCHEDULES_MAX: Final = 64
 _TERMS_MAX: Final = 8192
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UniPCSchedule:
-    """The noise levels of one request; fixed by its steps and flow shift."""
-
-    steps: int
-    flow_shift: float
-    # [steps + 1] float32, falling from just below 1 to 0.
-    sigmas: torch.Tensor
-    # [steps] int64, what the model is told.
-    timesteps: torch.Tensor
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +83,7 @@ class UniPC:
         self._schedule = lru_cache(maxsize=_SCHEDULES_MAX)(self._make_schedule)
         self._terms = lru_cache(maxsize=_TERMS_MAX)(self._make_terms)
 
-    def schedule(self, steps: int, flow_shift: float) -> UniPCSchedule:
+    def schedule(self, steps: int, flow_shift: float) -> FlowSchedule:
         """The noise levels of a request."""
         return self._schedule(steps, flow_shift)
 
@@ -104,7 +93,7 @@ class UniPC:
 
     def step(
         self,
-        schedule: UniPCSchedule,
+        schedule: FlowSchedule,
         state: UniPCState,
         velocity: torch.Tensor,
         sample: torch.Tensor,
@@ -130,10 +119,10 @@ class UniPC:
         )
         return after, _predict(terms, sample, history)
 
-    def _make_schedule(self, steps: int, flow_shift: float) -> UniPCSchedule:
+    def _make_schedule(self, steps: int, flow_shift: float) -> FlowSchedule:
         scheduler = UniPCMultistepScheduler.from_config(self._config, flow_shift=flow_shift)
         scheduler.set_timesteps(steps)
-        return UniPCSchedule(
+        return FlowSchedule(
             steps=steps,
             flow_shift=flow_shift,
             sigmas=scheduler.sigmas,
