@@ -1,75 +1,68 @@
-"""A projection in Postgres: its tables made when absent, thrown away when their layout changes.
+"""A projection in Postgres: its tables made when absent, filled from the log, rebuilt beside.
 
-A projection holds nothing that the log does not: it has a schema of its own, which a migration
-makes, and fills it from offset 1 whenever the layout or the log's epoch is not the one it finds.
-The position by partition is kept beside the rows, in the same transaction.
+A projection holds nothing that the log does not. Its rows are a function of the log alone: no
+clock, nothing random, no order but that of a partition's events. So a rebuilt one has equal rows,
+and may take the place of the live one under its readers (`fastvideo.events.rebuild`). Each version
+of a layout has a schema of its own (`fastvideo.events.projection_schemas`), so a program with a new
+layout fills its tables while the programs before it go on with theirs. The position by partition
+is kept beside the rows, in the same transaction.
 """
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import ClassVar, Final, Self
 
 from fastvideo.events.postgres_pool import Connection, PostgresPool
+from fastvideo.events.projection_schemas import (
+    Layout,
+    drop_left_behind,
+    hold_fence,
+    open_pool,
+    prepare_live,
+)
 from fastvideo.events.projector import fresh_events
 from fastvideo.events.records import StoredEvent
 
+__all__ = ["Layout", "PostgresProjection"]
+
 CONNECTIONS_MAX: Final = 4
 
-_LAYOUT: Final = """
-CREATE TABLE {schema}.layout (version integer NOT NULL, log_epoch bigint NOT NULL)
-"""
-
-_POSITIONS: Final = """
-CREATE TABLE {schema}.positions (
-    partition integer NOT NULL PRIMARY KEY,
-    "offset" bigint NOT NULL
-) WITH (fillfactor = 10)
-"""
-
-
-@dataclass(frozen=True, slots=True)
-class Layout:
-    """The tables of a projection. A change of the statements needs a new version."""
-
-    schema: str
-    version: int
-    statements: tuple[str, ...]
+_POSITION: Final = 'SELECT "offset" FROM positions WHERE partition = $1 FOR UPDATE'
 
 
 class PostgresProjection(ABC):
     """A `Projection` that outlives the process and can be rebuilt from the log.
 
     A subclass names its `layout` and says in `_take_in` what events do to the rows; it reads
-    them through `_pool`.
+    them through `_pool`. Its statements name tables bare, without a schema.
     """
 
     layout: ClassVar[Layout]
 
-    def __init__(self, pool: PostgresPool) -> None:
+    def __init__(self, pool: PostgresPool, schema: str) -> None:
         self._pool = pool
+        self._schema = schema
 
     @classmethod
     async def open(cls, dsn: str, log_epoch: int) -> Self:
-        """Connect, and make the tables anew when they are not of this layout and log epoch.
+        """Connect, and make the tables anew when they are not of this log epoch.
 
-        `log_epoch` is the log's: rows of another epoch are of a history that a restored backup
-        has undone.
+        What rebuilds that were killed and older layouts left behind is dropped, unless somebody
+        has it open.
         """
-        pool = await PostgresPool.open(dsn, connections_max=CONNECTIONS_MAX)
+        pool = await open_pool(dsn, cls.layout.live, connections_max=CONNECTIONS_MAX)
         try:
-            await _prepare(pool, cls.layout, log_epoch)
+            await prepare_live(pool, cls.layout, log_epoch)
+            await drop_left_behind(pool, cls.layout)
         except BaseException:
             await pool.close()
             raise
-        return cls(pool)
+        return cls(pool, cls.layout.live)
 
     async def positions(self) -> Mapping[int, int]:
         """The offset of the last event taken in, by partition."""
         async with self._pool.connection() as connection:
-            rows = await connection.fetch(
-                f'SELECT partition, "offset" FROM {self.layout.schema}.positions'
-            )
+            rows = await connection.fetch('SELECT partition, "offset" FROM positions')
         return {row["partition"]: row["offset"] for row in rows}
 
     async def apply(self, events: Sequence[StoredEvent]) -> None:
@@ -80,20 +73,15 @@ class PostgresProjection(ABC):
         """
         if not events:
             return
-        partition, table = events[0].partition, f"{self.layout.schema}.positions"
+        partition = events[0].partition
         async with self._pool.connection() as connection, connection.transaction():
-            await connection.execute(
-                f"INSERT INTO {table} VALUES ($1, 0) ON CONFLICT DO NOTHING", partition
-            )
-            position = await connection.fetchval(
-                f'SELECT "offset" FROM {table} WHERE partition = $1 FOR UPDATE', partition
-            )
-            fresh = fresh_events(events, position)
+            await hold_fence(connection, self._schema)
+            fresh = fresh_events(events, await _hold_position(connection, partition))
             if not fresh:
                 return
             await self._take_in(connection, fresh)
             await connection.execute(
-                f'UPDATE {table} SET "offset" = $2 WHERE partition = $1',
+                'UPDATE positions SET "offset" = $2 WHERE partition = $1',
                 partition,
                 fresh[-1].offset,
             )
@@ -107,26 +95,12 @@ class PostgresProjection(ABC):
         """Change the rows as the events say; the position is moved by the caller."""
 
 
-async def _prepare(pool: PostgresPool, layout: Layout, log_epoch: int) -> None:
-    """Make the tables, unless they are there. Services that start together do it once."""
-    schema = layout.schema
-    async with pool.connection() as connection, connection.transaction():
-        await connection.execute("SELECT pg_advisory_xact_lock(hashtext($1))", schema)
-        found: tuple[int, ...] = ()
-        if await connection.fetchval("SELECT to_regclass($1)", f"{schema}.layout"):
-            row = await connection.fetchrow(f"SELECT version, log_epoch FROM {schema}.layout")
-            found = tuple(row or ())
-        if found == (layout.version, log_epoch):
-            return
-        await _drop_all(connection, schema)
-        for statement in (_LAYOUT, _POSITIONS, *layout.statements):
-            await connection.execute(statement.format(schema=schema))
+async def _hold_position(connection: Connection, partition: int) -> int:
+    position: int | None = await connection.fetchval(_POSITION, partition)
+    if position is None:
         await connection.execute(
-            f"INSERT INTO {schema}.layout VALUES ($1, $2)", layout.version, log_epoch
+            "INSERT INTO positions VALUES ($1, 0) ON CONFLICT DO NOTHING", partition
         )
-
-
-async def _drop_all(connection: Connection, schema: str) -> None:
-    tables = await connection.fetch("SELECT tablename FROM pg_tables WHERE schemaname = $1", schema)
-    for table in tables:
-        await connection.execute(f'DROP TABLE {schema}."{table["tablename"]}"')
+        position = await connection.fetchval(_POSITION, partition)
+    assert position is not None
+    return position

@@ -1,4 +1,4 @@
-"""The index in Postgres, in the schema `gateway`."""
+"""The index in Postgres, in a schema of its own."""
 
 from collections.abc import Mapping, Sequence
 from typing import Final
@@ -53,14 +53,14 @@ LAYOUT: Final = Layout(
 )
 
 _UPSERT_REQUESTS: Final = """
-INSERT INTO gateway.requests AS r
+INSERT INTO requests AS r
     SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::text[],
                          $5::timestamptz[], $6::bytea[])
     ON CONFLICT (request_id) DO UPDATE SET status = excluded.status, state = excluded.state
 """
 
 _UPSERT_WORKER: Final = """
-INSERT INTO gateway.workers VALUES ($1, $2)
+INSERT INTO workers VALUES ($1, $2)
     ON CONFLICT (worker_id) DO UPDATE SET attached = excluded.attached
 """
 
@@ -107,7 +107,7 @@ def _list_statement(query: ListQuery) -> tuple[str, list[object]]:
         where("(accepted_at, request_id) < ({}, {})", after.at, after.item_id)
     arguments.append(query.limit)
     return (
-        f"SELECT state FROM gateway.requests WHERE {' AND '.join(conditions)} "
+        f"SELECT state FROM requests WHERE {' AND '.join(conditions)} "
         f"ORDER BY accepted_at DESC, request_id DESC LIMIT ${len(arguments)}",
         arguments,
     )
@@ -117,13 +117,13 @@ async def _load_requests(connection: Connection, ids: list[str]) -> dict[str, Re
     if not ids:
         return {}
     rows = await connection.fetch(
-        "SELECT request_id, state FROM gateway.requests WHERE request_id = ANY($1)", ids
+        "SELECT request_id, state FROM requests WHERE request_id = ANY($1)", ids
     )
     return {row["request_id"]: wire.decode(RequestState, row["state"]) for row in rows}
 
 
 async def _load_workers(connection: Connection) -> dict[str, WorkerAttached]:
-    rows = await connection.fetch("SELECT worker_id, attached FROM gateway.workers")
+    rows = await connection.fetch("SELECT worker_id, attached FROM workers")
     return {row["worker_id"]: wire.decode(WorkerAttached, row["attached"]) for row in rows}
 
 
@@ -147,6 +147,6 @@ async def _store_workers(
 ) -> None:
     for worker_id, attached in workers.items():
         if attached is None:
-            await connection.execute("DELETE FROM gateway.workers WHERE worker_id = $1", worker_id)
+            await connection.execute("DELETE FROM workers WHERE worker_id = $1", worker_id)
         else:
             await connection.execute(_UPSERT_WORKER, worker_id, wire.encode(attached))

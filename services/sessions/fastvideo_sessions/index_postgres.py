@@ -1,4 +1,4 @@
-"""The index in Postgres, in the schema `sessions`."""
+"""The index in Postgres, in a schema of its own."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -36,25 +36,25 @@ LAYOUT: Final = Layout(
 )
 
 _UPSERT: Final = """
-INSERT INTO sessions.sessions AS s
+INSERT INTO sessions AS s
     SELECT * FROM unnest($1::text[], $2::text[], $3::timestamptz[], $4::timestamptz[], $5::bytea[])
     ON CONFLICT (session_id)
         DO UPDATE SET expires_at = excluded.expires_at, state = excluded.state
 """
 
 _LIST: Final = """
-SELECT state FROM sessions.sessions WHERE tenant_id = $1
+SELECT state FROM sessions WHERE tenant_id = $1
     ORDER BY created_at DESC, session_id DESC LIMIT $2
 """
 
 _LIST_AFTER: Final = """
-SELECT state FROM sessions.sessions
+SELECT state FROM sessions
     WHERE tenant_id = $1 AND (created_at, session_id) < ($3, $4)
     ORDER BY created_at DESC, session_id DESC LIMIT $2
 """
 
 _EXPIRED: Final = """
-SELECT session_id FROM sessions.sessions
+SELECT session_id FROM sessions
     WHERE expires_at IS NOT NULL AND expires_at <= $1 ORDER BY expires_at LIMIT $2
 """
 
@@ -89,7 +89,7 @@ async def _load(connection: Connection, ids: list[str]) -> dict[str, SessionStat
     if not ids:
         return {}
     rows = await connection.fetch(
-        "SELECT session_id, state FROM sessions.sessions WHERE session_id = ANY($1)", ids
+        "SELECT session_id, state FROM sessions WHERE session_id = ANY($1)", ids
     )
     return {row["session_id"]: wire.decode(SessionState, row["state"]) for row in rows}
 

@@ -99,7 +99,7 @@ async def test_the_index_is_rebuilt_from_the_log(world: World, postgres_dsn: str
     await world.schedule(submitted[0], DONE)
     before = await listed(world)
     connection = await asyncpg.connect(postgres_dsn)
-    await connection.execute("UPDATE gateway.layout SET version = -1")
+    await connection.execute("UPDATE gateway_v1.layout SET log_epoch = -1")
     await connection.close()
     async with world_of(gateway_config(postgres_dsn)) as another:
         assert await listed(another) == before
