@@ -3,7 +3,7 @@
 import queue
 import threading
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -27,6 +27,7 @@ from fastvideo.scheduling.commands import (
 from fastvideo.scheduling.core import SchedulerCore
 from fastvideo.scheduling.events import (
     AssignLoop,
+    BatchExecuted,
     CancelRequest,
     CompleteRequest,
     Decision,
@@ -44,6 +45,8 @@ from fastvideo.scheduling.inputs import (
     SchedulerInput,
     Tick,
 )
+from fastvideo.scheduling.notes import requests_of, take_notes
+from fastvideo.scheduling.traces import TraceNote
 from fastvideo.scheduling.work import OFF_STEP_PATH, LoopRef
 from fastvideo.telemetry import tracing
 from fastvideo.telemetry.logging import get_logger
@@ -67,6 +70,7 @@ class _Running:
     on_progress: Callable[[float], None]
     # Given the decision that ended it and the values that its loops left.
     on_end: Callable[[Terminal, Mapping[str, Any]], None]
+    on_notes: Callable[[Sequence[TraceNote]], None]
     values: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -115,6 +119,7 @@ class LocalDriver:
         spec: RequestSpec,
         on_progress: Callable[[float], None],
         on_end: Callable[[Terminal, Mapping[str, Any]], None],
+        on_notes: Callable[[Sequence[TraceNote]], None] = lambda notes: None,
     ) -> None:
         """Queue a request. Raises Unavailable when closed, ResourceExhausted when full."""
         with self._lock:
@@ -125,6 +130,7 @@ class LocalDriver:
                 traceparent=tracing.current_traceparent(),
                 on_progress=on_progress,
                 on_end=on_end,
+                on_notes=on_notes,
             )
         try:
             self._put(RequestSubmitted(spec=spec))
@@ -177,12 +183,25 @@ class LocalDriver:
         batches: deque[DispatchBatch | SnapshotLoops] = deque()
         while self._take_in(events, wait=not (events or batches)):
             while events:
-                for decision in self._core.decide(events.popleft(), self._clock.now()):
+                event = self._without_notes(events.popleft())
+                for decision in self._core.decide(event, self._clock.now()):
                     self._carry_out(decision, events, batches)
                 # What was released, here or on another thread, may be what others waited for.
                 events.extend(self._prepare_granted())
             if batches:
                 events.extend(self._compute(batches.popleft()))
+
+    def _without_notes(self, event: SchedulerInput) -> SchedulerInput:
+        """The event as the core sees it; its notes go to whoever asked for their requests."""
+        if not isinstance(event, BatchExecuted | LoopPrepared):
+            return event
+        report, notes = take_notes(event)
+        for note in notes:
+            for request_id in requests_of(note):
+                running = self._running.get(request_id)
+                if running is not None:
+                    running.on_notes((note,))
+        return report
 
     def _take_in(self, events: deque[SchedulerInput], *, wait: bool) -> bool:
         """Put what users asked before what the last step gave; False when it is time to end."""
@@ -308,7 +327,7 @@ class LocalDriver:
             },
         ):
             try:
-                return [self._executor.execute(command)]
+                return [self._executor.with_notes(self._executor.execute(command))]
             except FastVideoError as error:
                 return [self._executor.refused(command, error)]
 

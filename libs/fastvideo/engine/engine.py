@@ -50,7 +50,6 @@ from fastvideo.requests.types import (
     InputPart,
     OutputSpec,
     RequestKind,
-    RequestSpec,
     SamplingOverrides,
     TextPart,
 )
@@ -308,7 +307,12 @@ class Engine:
             now=self._clock.now(),
         )
         handle = RequestHandle(spec, self._cancel)
-        self._driver.submit(spec, handle.report, lambda end, values: self._end(handle, end, values))
+        self._driver.submit(
+            spec,
+            handle.report,
+            lambda end, values: self._end(handle, end, values),
+            handle.note,
+        )
         return handle
 
     def _cancel(self, request_id: str, reason: str) -> None:
@@ -317,7 +321,7 @@ class Engine:
 
     def _end(self, handle: RequestHandle, end: Terminal, values: Mapping[str, Any]) -> None:
         """Give the handle its result; nothing of the request stays behind."""
-        outcome = self._outcome(handle.request, end, values)
+        outcome = self._outcome(handle, end, values)
         self._artifacts.discard(end.request_id)
         if isinstance(outcome, Generation):
             handle.complete(outcome)
@@ -325,7 +329,7 @@ class Engine:
             handle.fail(outcome)
 
     def _outcome(
-        self, request: RequestSpec, end: Terminal, values: Mapping[str, Any]
+        self, handle: RequestHandle, end: Terminal, values: Mapping[str, Any]
     ) -> Generation | FastVideoError:
         if isinstance(end, FailRequest):
             return error_of(end.error)
@@ -336,16 +340,17 @@ class Engine:
                 attributes={"boundary": end.boundary, "reason": end.reason},
             )
         try:
-            return self._generation(request, end, values)
+            return self._generation(handle, end, values)
         except FastVideoError as error:
             return error
 
     def _generation(
-        self, request: RequestSpec, end: CompleteRequest, values: Mapping[str, Any]
+        self, handle: RequestHandle, end: CompleteRequest, values: Mapping[str, Any]
     ) -> Generation:
         taken = [self._artifacts.take(artifact_id) for artifact_id in end.artifact_ids]
         common: dict[str, Any] = {
-            "request": request,
+            "request": handle.request,
+            "notes": handle.notes,
             "artifacts": tuple(Artifact(record=record, data=data) for record, data in taken),
             "latents_digest": end.latents_digest,
             "scores": end.scores,

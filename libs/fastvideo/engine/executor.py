@@ -1,13 +1,14 @@
 """Prepares loops and runs batches of their units, step by step."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fastvideo.cache.features import TextFeatureCache
 from fastvideo.clock import Clock
 from fastvideo.engine.batches import check_batch, check_command
 from fastvideo.engine.claims import Granted
 from fastvideo.engine.failures import failure_detail
+from fastvideo.engine.notes import NoteBook
 from fastvideo.engine.peaks import PeakBook
 from fastvideo.engine.preparing import Preparer
 from fastvideo.engine.releasing import Releaser
@@ -42,6 +43,7 @@ from fastvideo.scheduling.events import (
     RequestSnapshotted,
     ResidentLoop,
 )
+from fastvideo.scheduling.notes import REPORT_NOTES_MAX
 from fastvideo.scheduling.work import (
     CancelScope,
     LoopRef,
@@ -88,6 +90,8 @@ class Executor:
         self.features = features
         features.join(pools)
         self._clock = clock
+        # What happens here outside of a step; anybody may add to it.
+        self.notes = NoteBook()
         self._limits = limits or ExecutorLimits()
         self.values = ValueStore(pools, self._limits.values_per_request)
         self._reservations = Reservations(pools)
@@ -229,7 +233,17 @@ class Executor:
             forwards=run.forwards,
             peak_bytes=run.peak_bytes,
             yielded=run.yielded,
+            notes=run.notes,
         )
+
+    def with_notes(self, report: BatchExecuted | LoopPrepared) -> BatchExecuted | LoopPrepared:
+        """The report with what waits in the note book; what is too much waits for the next."""
+        own, more = report.notes[:REPORT_NOTES_MAX], report.notes[REPORT_NOTES_MAX:]
+        if more:
+            self.notes.add(*more)
+        if len(own) < REPORT_NOTES_MAX and len(self.notes):
+            own += self.notes.take(REPORT_NOTES_MAX - len(own))
+        return replace(report, notes=own) if own != report.notes else report
 
     def yield_batch(self, batch_id: str) -> None:
         """End a batch's window at its next boundary; its loops live on."""

@@ -1,6 +1,7 @@
 """What an in-process request gives."""
 
-from collections.abc import Callable, Mapping
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,6 +11,10 @@ from fastvideo.artifacts.types import ArtifactRecord
 from fastvideo.errors import DeadlineExceeded, InvalidField
 from fastvideo.media.video import Frames
 from fastvideo.requests.types import RequestMetrics, RequestSpec
+from fastvideo.scheduling.traces import TraceNote
+
+# Notes that are kept of a request; one that traces every step has a few thousand.
+_NOTES_MAX: Final = 10_000
 
 _NAME_OF_SUFFIX: Final[Mapping[str, str]] = {
     ".mp4": "video.mp4",
@@ -37,6 +42,8 @@ class Generation:
     latents_digest: str = ""
     scores: Mapping[str, float] = field(default_factory=dict)
     metrics: RequestMetrics = field(default_factory=RequestMetrics)
+    # What its loops noted on the way, the latest if they were many: caches, traces, behaviour.
+    notes: tuple[TraceNote, ...] = field(default=(), repr=False)
 
     @property
     def request_id(self) -> str:
@@ -90,6 +97,7 @@ class RequestHandle:
         self._cancel = cancel
         self._ended: Future[Generation] = Future()
         self._progress = 0.0
+        self._notes: deque[TraceNote] = deque(maxlen=_NOTES_MAX)
 
     @property
     def request_id(self) -> str:
@@ -122,6 +130,15 @@ class RequestHandle:
             raise DeadlineExceeded(
                 f"request {self.request_id} did not end within {timeout_s} s"
             ) from error
+
+    @property
+    def notes(self) -> tuple[TraceNote, ...]:
+        """What its loops have noted, the latest if they were many."""
+        return tuple(self._notes)
+
+    def note(self, notes: Sequence[TraceNote]) -> None:
+        """Called by the engine as its loops note something."""
+        self._notes.extend(notes)
 
     def report(self, progress: float) -> None:
         """Called by the engine as the request goes on."""

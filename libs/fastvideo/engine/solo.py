@@ -41,7 +41,7 @@ def run_solo(
                 loop_id=graph.nodes[node_id].loop_id,
                 model_instance_id=model_instance_id,
                 request=request,
-                inputs=graph.inputs[node_id],
+                inputs=graph.inputs_of(node_id, request),
             )
             prepared = executor.prepare(command)
             if isinstance(prepared, LoopFailed):

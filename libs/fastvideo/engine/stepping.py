@@ -26,6 +26,7 @@ from fastvideo.loops.contract import (
     StepContext,
 )
 from fastvideo.loops.plans import check_plan
+from fastvideo.scheduling.traces import TraceNote
 from fastvideo.scheduling.work import (
     LoopRef,
     LoopResult,
@@ -64,6 +65,7 @@ class Step:
     seconds: float
     # The activations' measured peak; 0 when it was not measured.
     peak_bytes: int = 0
+    notes: tuple[TraceNote, ...] = ()
 
     def loops(self, *, ended: bool) -> tuple[LiveLoop, ...]:
         """The loops that have ended, or those that have not."""
@@ -116,6 +118,7 @@ class Stepper:
             forwards=context.forwards,
             seconds=self._clock.monotonic_s() - started_s,
             peak_bytes=peak_bytes,
+            notes=tuple(context.notes),
         )
 
     def _run(

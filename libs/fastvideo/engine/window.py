@@ -10,6 +10,7 @@ from fastvideo.engine.batches import may_share
 from fastvideo.engine.live import Claim, LiveLoop, LoopTable
 from fastvideo.engine.stepping import Step, Stepper
 from fastvideo.scheduling.commands import ExecuteBatch
+from fastvideo.scheduling.traces import TraceNote
 from fastvideo.scheduling.work import StepResult, WorkUnit
 
 # A batch may be told to yield while it waits; of so many that is remembered.
@@ -26,6 +27,7 @@ class WindowRun:
     yielded: bool
     # The activations' measured peak, the most of its steps; 0 when none was measured.
     peak_bytes: int = 0
+    notes: tuple[TraceNote, ...] = ()
 
 
 class Windows:
@@ -54,6 +56,7 @@ class Windows:
         """Run claimed units and what follows them; no loop is claimed after that."""
         running = tuple(claims)
         results: list[StepResult] = []
+        notes: list[TraceNote] = []
         forwards, yielded, peak_bytes = 0, False, 0
         first = next((claim.unit for claim in claims if claim.unit is not None), None)
         left = min(max(1, command.window), self._steps_max)
@@ -63,6 +66,7 @@ class Windows:
                 left -= 1
                 forwards += step.forwards
                 peak_bytes = max(peak_bytes, step.peak_bytes)
+                notes += step.notes
                 going = _going_on(step, first) if left and first is not None else ()
                 if going and self._must_yield(command.batch_id, going):
                     going, yielded = (), True
@@ -75,7 +79,11 @@ class Windows:
             with self._lock:
                 self._yields.pop(command.batch_id, None)
         return WindowRun(
-            results=tuple(results), forwards=forwards, yielded=yielded, peak_bytes=peak_bytes
+            results=tuple(results),
+            forwards=forwards,
+            yielded=yielded,
+            peak_bytes=peak_bytes,
+            notes=tuple(notes),
         )
 
     def _must_yield(self, batch_id: str, going: Sequence[Claim]) -> bool:

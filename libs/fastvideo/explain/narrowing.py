@@ -15,6 +15,7 @@ from fastvideo.events.catalog import UPCASTERS, is_unknown, payload_of
 from fastvideo.events.records import StoredEvent
 from fastvideo.events.types import EventPayload
 from fastvideo.scheduling.events import BatchExecuted, SchedulerDecided
+from fastvideo.scheduling.notes import NOTE_TYPES
 
 _ABOUT_WORKERS: Final = frozenset(
     {"LeaderElected", "WorkerAttached", "WorkerDetached", "WorkerLost", "WorkerReattached"}
@@ -51,6 +52,8 @@ def _payload(stored: StoredEvent, request_id: str) -> EventPayload | None:
         if is_unknown(error):
             return None
         raise
+    if stored.type in NOTE_TYPES:
+        return None
     if stored.type == BatchExecuted.__name__:
         return _batch(payload, request_id)
     if request_id.encode() in payload or stored.type in _ABOUT_WORKERS:

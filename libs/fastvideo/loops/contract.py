@@ -31,6 +31,7 @@ from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 from fastvideo.model.caching import CacheKey, CacheLookup
 from fastvideo.model.specs import LoopSpec
 from fastvideo.requests.types import RequestSpec
+from fastvideo.scheduling.traces import TraceNote
 from fastvideo.scheduling.work import LoopRef, WorkPlan, WorkUnit
 
 State = TypeVar("State", bound="StateBase")
@@ -110,6 +111,8 @@ class StepContext:
     artifacts: dict[str, list[str]] = field(default_factory=dict)
     # Filled by the kernel: forwards of the model that the batch took.
     forwards: int = 0
+    # Filled by anybody: what the log shall have beside the step's results.
+    notes: list[TraceNote] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,6 +14,7 @@ from datetime import datetime
 from functools import partial
 from typing import Final, Protocol
 
+from fastvideo import wire
 from fastvideo.clock import milliseconds
 from fastvideo.events.appender import Appender
 from fastvideo.events.catalog import new_event
@@ -22,7 +23,12 @@ from fastvideo.ids import new_id
 from fastvideo.requests.state import stream_of
 from fastvideo.scheduling.effects import request_event
 from fastvideo.scheduling.events import Decision, SchedulerDecided
+from fastvideo.scheduling.notes import fitting
+from fastvideo.scheduling.traces import TraceNote
+from fastvideo.telemetry.logging import get_logger
 from fastvideo_scheduler.provenance import Provenance, Report, Requests
+
+_LOG: Final = get_logger(__name__)
 
 # Noted and not yet handed to the appender, which has a bound of its own.
 NOTES_MAX: Final = 1_000
@@ -42,6 +48,8 @@ class _Note:
     now: datetime
     report: Report | None
     event_id: str
+    # What the worker noted beside its report; each is an event.
+    traces: tuple[TraceNote, ...]
     # The version of the shard's stream with it, and what is called once it is committed.
     version: int
     committed: Callable[[], None] | None
@@ -93,19 +101,23 @@ class Journal:
         *,
         report: Report | None = None,
         event_id: str = "",
+        traces: Sequence[TraceNote] = (),
         committed: Callable[[], None] | None = None,
     ) -> None:
         """Keep an input and its decisions to be written; `committed` is called when they are.
 
-        `report` is an input that the log does not have yet, `event_id` names one that it has.
+        `report` is an input that the log does not have yet, `event_id` names one that it has;
+        `traces` are what came with the report, each of which becomes an event of its own.
         What came of an input is kept also when it is nothing, since its place in the order
         counts; a tick that led to nothing leaves no trace.
         """
         if report is None and not event_id and not decisions:
             return
-        # The decisions, and before them an input that is not in the log.
-        self.version += 1 if report is None else 2
-        self._notes.append(_Note(decisions, now, report, event_id, self.version, committed))
+        written = tuple(piece for trace in traces for piece in _fitting(trace))
+        # The decisions, and before them an input that is not in the log and its traces.
+        self.version += 1 if report is None else 2 + len(written)
+        note = _Note(decisions, now, report, event_id, written, self.version, committed)
+        self._notes.append(note)
         if len(self._notes) >= NOTES_MAX:
             self._room.clear()
         self._arrived.set()
@@ -148,6 +160,9 @@ class Journal:
             event_id = _event_id(now)
             about = self.provenance.of_report(note.report, now)
             shard_events.append(new_event(event_id, note.report, about))
+            for trace in note.traces:
+                told = replace(self.provenance.of_note(trace, about, now), causation_id=event_id)
+                shard_events.append(new_event(_event_id(now), trace, told))
             self.provenance.take(note.report, now)
         decided = SchedulerDecided(
             input_event_id=event_id,
@@ -175,6 +190,13 @@ class Journal:
                 events.setdefault(request_id, []).append(new_event(_event_id(now), payload, about))
             self.provenance.take(decision, now)
         return events
+
+
+def _fitting(trace: TraceNote) -> tuple[TraceNote, ...]:
+    pieces = fitting(trace, lambda note: len(wire.encode(note)))
+    if pieces != (trace,):
+        _LOG.warning("a note is cut", type=type(trace).__name__, events=len(pieces))
+    return pieces
 
 
 def _event_id(now: datetime) -> str:

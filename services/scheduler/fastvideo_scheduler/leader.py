@@ -30,6 +30,7 @@ from fastvideo.scheduling.events import (
     Decision,
     DispatchBatch,
     LeaderElected,
+    LoopPrepared,
     WorkerAttached,
     WorkerLost,
     WorkerReattached,
@@ -40,8 +41,10 @@ from fastvideo.scheduling.inputs import (
     SchedulerInput,
     Tick,
 )
+from fastvideo.scheduling.notes import take_notes
 from fastvideo.scheduling.policy import SchedulingPolicy
 from fastvideo.scheduling.request_scheduler import ModelCatalog
+from fastvideo.scheduling.traces import TraceNote
 from fastvideo.telemetry.logging import get_logger
 from fastvideo_scheduler.fleet import Fleet
 from fastvideo_scheduler.journal import Journal, shard_stream
@@ -145,6 +148,7 @@ class Leader:
         *,
         report: Report | None = None,
         source: StoredInput | None = None,
+        traces: Sequence[TraceNote] = (),
         committed: Committed | None = None,
     ) -> None:
         """Decide on an input and carry the decisions out. An error ends the term.
@@ -165,6 +169,7 @@ class Leader:
                     now,
                     report=report,
                     event_id=source.event_id if source is not None else "",
+                    traces=traces,
                     committed=committed,
                 )
                 if source is not None and self._low_water is not None:
@@ -178,7 +183,11 @@ class Leader:
         """What a worker's link tells."""
         if isinstance(event, WorkerAttached):
             _LOG.info("worker attached", worker_id=event.worker_id, address=event.address)
-        await self.take(event, report=event, committed=committed)
+        traces: Sequence[TraceNote] = ()
+        if isinstance(event, BatchExecuted | LoopPrepared):
+            # The core decides on what the log will have, so that it decides the same again.
+            event, traces = take_notes(event)
+        await self.take(event, report=event, traces=traces, committed=committed)
         if isinstance(event, BatchExecuted):
             self._spans.end_batch(event)
             self._meters.executed(event)

@@ -35,7 +35,9 @@ from fastvideo.scheduling.events import (
     WorkerReattached,
     YieldBatch,
 )
-from fastvideo.scheduling.work import LoopRef
+from fastvideo.scheduling.notes import requests_of
+from fastvideo.scheduling.traces import ComponentsTraced, NonFiniteFound, TraceNote
+from fastvideo.scheduling.work import LoopRef, ModelState
 from fastvideo.version import program_version
 
 Report = (
@@ -131,6 +133,36 @@ class Provenance:
             role_id=WORKER_ROLE,
         )
 
+    def of_note(self, note: TraceNote, report: EventMetadata, now: datetime) -> EventMetadata:
+        """About the requests of a note, or the model that it names, on the worker that reports.
+
+        `report` is what its report is about.
+        """
+        named = requests_of(note)
+        about = self._shared(named, now) if named else about_program(now)
+        loop_id = report.loop_id if named and about.request_id == report.request_id else ""
+        if isinstance(note, ComponentsTraced | NonFiniteFound):
+            node = LoopRef(request_id=note.request_id, node_id=note.node_id)
+            loop_id = self._loop_id(node) or loop_id
+        instance_id = getattr(note, "model_instance_id", "")
+        model_id = getattr(note, "model_id", "")
+        instance = self._instance(report.worker_id, instance_id, model_id)
+        if instance is not None:
+            about = replace(
+                about,
+                model_id=instance.model_id,
+                model_instance_id=instance.model_instance_id,
+                versions={**about.versions, **_versions_of(instance)},
+            )
+        return replace(
+            about,
+            model_id=about.model_id or model_id,
+            loop_id=loop_id,
+            worker_id=report.worker_id,
+            role_id=WORKER_ROLE,
+            traceparent=about.traceparent or report.traceparent,
+        )
+
     def of_decisions(self, decisions: Iterable[Decision], now: datetime) -> EventMetadata:
         """About the requests that were decided on."""
         return self._shared((id_ for made in decisions for id_ in _requests_of(made)), now)
@@ -192,16 +224,26 @@ class Provenance:
             )
 
     def _model_versions(self, decision: AssignLoop) -> dict[str, str]:
-        worker = self._workers.get(decision.worker_id)
-        for instance in worker.instances if worker is not None else ():
-            if instance.model_instance_id == decision.model_instance_id:
-                adapters = {f"adapter:{k}": v for k, v in instance.adapter_versions.items()}
-                return {"weights": instance.weights_version, **adapters}
-        return {}
+        instance = self._instance(decision.worker_id, decision.model_instance_id)
+        return _versions_of(instance) if instance is not None else {}
+
+    def _instance(self, worker_id: str, instance_id: str, model_id: str = "") -> ModelState | None:
+        """An instance of a worker, by its id or else as the only one of its model."""
+        worker = self._workers.get(worker_id)
+        instances = worker.instances if worker is not None else ()
+        if instance_id:
+            return next((i for i in instances if i.model_instance_id == instance_id), None)
+        named = [i for i in instances if model_id and i.model_id == model_id]
+        return named[0] if len(named) == 1 else None
 
     def _forget(self, request_id: str) -> None:
         self._known.pop(request_id, None)
         self._loop_ids.pop(request_id, None)
+
+
+def _versions_of(instance: ModelState) -> dict[str, str]:
+    adapters = {f"adapter:{k}": v for k, v in instance.adapter_versions.items()}
+    return {"weights": instance.weights_version, **adapters}
 
 
 def about_program(now: datetime) -> EventMetadata:

@@ -19,6 +19,7 @@ from fastvideo.requests.state import STREAM_PREFIX
 from fastvideo.scheduling.core import SchedulerCore
 from fastvideo.scheduling.events import LeaderElected, SchedulerDecided
 from fastvideo.scheduling.inputs import CancelRequested, RequestSubmitted, SchedulerInput, Tick
+from fastvideo.scheduling.notes import NOTE_TYPES
 from fastvideo.scheduling.policy import SchedulingPolicy
 from fastvideo.scheduling.request_scheduler import ModelCatalog
 from fastvideo.scheduling.work import CancelScope, CancelScopeKind
@@ -207,6 +208,8 @@ async def _replay(
     first, report = version, None
     while events := await source.store.read_stream(source.stream, version, READ_MAX):
         for stored in events:
+            if stored.type in NOTE_TYPES:
+                continue
             payload = payload_of(stored)
             if not isinstance(payload, SchedulerDecided):
                 if isinstance(payload, LeaderElected) and payload.anew:

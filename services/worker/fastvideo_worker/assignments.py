@@ -17,7 +17,13 @@ from fastvideo.scheduling.commands import (
     ReleaseLoops,
     SnapshotLoops,
 )
-from fastvideo.scheduling.events import ResidentLoop, WorkerDraining, WorkerReattached
+from fastvideo.scheduling.events import (
+    BatchExecuted,
+    LoopPrepared,
+    ResidentLoop,
+    WorkerDraining,
+    WorkerReattached,
+)
 from fastvideo.scheduling.work import LoopRef
 from fastvideo.telemetry.logging import get_logger
 from fastvideo_worker.commands import Commands
@@ -176,6 +182,8 @@ class Assignments:
     def _report(self, event: Report, generation: int) -> None:
         if generation != self._generation:
             return
+        if isinstance(event, BatchExecuted | LoopPrepared):
+            event = self._commands.with_notes(event)
         try:
             numbered = self._outbox.add(event)
         except ResourceExhausted as error:

@@ -152,6 +152,10 @@ class Commands:
         """The answer to a batch that could not be run at all."""
         return self._executor.refused(command, error)
 
+    def with_notes(self, report: BatchExecuted | LoopPrepared) -> BatchExecuted | LoopPrepared:
+        """The report with what was noted here since the last one."""
+        return self._executor.with_notes(report)
+
     def yield_batch(self, batch_id: str) -> None:
         """End a batch's window at its next boundary."""
         self._executor.yield_batch(batch_id)

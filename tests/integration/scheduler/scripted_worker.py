@@ -21,6 +21,7 @@ from fastvideo.scheduling.events import (
     WorkerAttached,
     WorkerReattached,
 )
+from fastvideo.scheduling.traces import TraceNote
 from fastvideo.scheduling.work import (
     LoopRef,
     LoopResult,
@@ -60,6 +61,8 @@ class Script:
     deaf: bool = False
     credits: int = 0
     snapshots: bool = False
+    # Goes with every report of a batch or a loop.
+    notes: tuple[TraceNote, ...] = ()
 
     def __post_init__(self) -> None:
         self.go.set()
@@ -298,6 +301,8 @@ class ScriptedWorker(worker_pb2_grpc.WorkerServiceServicer):
         )
 
     def _report(self, event) -> None:
+        if isinstance(event, LoopPrepared | BatchExecuted):
+            event = replace(event, notes=self.script.notes)
         numbered = replace(event, report=len(self.outbox) + 1)
         self.outbox.append(numbered)
         self._send(numbered)

@@ -1,7 +1,7 @@
 """What was begun outlives the stream that brought it."""
 
 import asyncio
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 from fastvideo.errors import FastVideoError
@@ -19,6 +19,7 @@ from fastvideo.scheduling.events import (
     ResidentLoop,
     WorkerReattached,
 )
+from fastvideo.scheduling.traces import MemoryReported, TraceNote
 from fastvideo.scheduling.work import LoopRef, UnitKind, WorkPlan
 from fastvideo_worker.assignments import Assignments
 from fastvideo_worker.commands import Commands
@@ -36,6 +37,7 @@ class FakeCommands:
     scopes: tuple[tuple[str, int], ...] = ()
     idle: bool = True
     starts_over: int = 0
+    notes: tuple[TraceNote, ...] = ()
 
     async def prepare(self, command: PrepareLoop, wanted: Any) -> LoopPrepared:
         await self.go.wait()
@@ -44,6 +46,9 @@ class FakeCommands:
     async def execute(self, command: ExecuteBatch, wanted: Any) -> BatchExecuted:
         await self.go.wait()
         return BatchExecuted(worker_id="w1", batch_id=command.batch_id, kind=command.kind)
+
+    def with_notes(self, report: Any) -> Any:
+        return replace(report, notes=self.notes)
 
     async def snapshot(self, command: SnapshotLoops) -> RequestSnapshotted:
         await self.go.wait()
@@ -212,3 +217,16 @@ async def test_a_command_that_breaks_ends_the_stream_for_a_new_beginning() -> No
     await settled()
     assert stream.error is not None
     assert not own.can_resume("i1", 0)
+
+
+async def test_what_was_noted_goes_with_a_report_and_is_sent_again_with_it() -> None:
+    commands, first, second = FakeCommands(), FakeStream(), FakeStream()
+    commands.notes = (MemoryReported(worker_id="w1", pool="caches", reason="pressure"),)
+    work = assignments(commands)
+    work.begin(first)
+    work.take(ExecuteBatch(batch_id="b1", kind=UnitKind.DIFFUSION_STEP, unit_ids=("u1",)))
+    commands.go.set()
+    for _ in range(5):
+        await asyncio.sleep(0)
+    work.resume(second, 0)
+    assert first.events[0].notes == second.events[0].notes == commands.notes
