@@ -309,3 +309,5 @@ class ModelSpec:
     # The sampler that the loops use, such as "unipc_multistep".
     sampler: str = ""
     recipe: Recipe | None = None
+    # Samplers that a request may name beside it, such as "flow_sde".
+    samplers: tuple[str, ...] = ()

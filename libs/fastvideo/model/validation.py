@@ -48,7 +48,13 @@ SAMPLING_FIELDS: Final = frozenset(
         "seed",
     }
 )
-"""The sampling fields that a request may set."""
+"""The sampling fields whose range every card gives."""
+
+STOCHASTIC_FIELDS: Final = frozenset({"noise_level"})
+"""Those that a card gives when it offers a sampler that adds noise."""
+
+SAMPLERS: Final = frozenset({"flow_sde"})
+"""The samplers that a card may offer beside its own; each adds noise."""
 
 RUNGS: Final = ("C0", "C1", "C2", "C3", "C4")
 """The rungs of the consistency ladder, weakest scope first."""
@@ -207,12 +213,16 @@ def _processors(card: ModelSpec) -> Iterator[Problem]:
 
 
 def _sampling(card: ModelSpec) -> Iterator[Problem]:
-    for missing in sorted(SAMPLING_FIELDS - set(card.sampling)):
+    for sampler in card.samplers:
+        if sampler not in SAMPLERS:
+            yield "samplers", f"{sampler!r} is none of {', '.join(sorted(SAMPLERS))}"
+    wanted = SAMPLING_FIELDS | (STOCHASTIC_FIELDS if card.samplers else frozenset())
+    for missing in sorted(wanted - set(card.sampling)):
         yield f"sampling.{missing}", "is missing"
     for name, parameter in card.sampling.items():
         key = f"sampling.{name}"
-        if name not in SAMPLING_FIELDS:
-            yield key, f"is none of {', '.join(sorted(SAMPLING_FIELDS))}"
+        if name not in wanted:
+            yield key, f"is none of {', '.join(sorted(wanted))}"
         if not parameter.minimum <= parameter.default_value <= parameter.maximum:
             yield f"{key}.default_value", "is outside minimum and maximum"
         step = parameter.multiple_of

@@ -46,6 +46,11 @@ class ResidentModel(Protocol):
         """Digest of the parallel plan; empty for one device."""
         ...
 
+    @property
+    def fingerprint(self) -> Mapping[str, str]:
+        """Facts of the machine that can change bits."""
+        ...
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstanceParts:
@@ -91,3 +96,8 @@ class StandaloneModel:
     def precision(self) -> str:
         """Compute dtype."""
         return self.parts.precision
+
+    @property
+    def fingerprint(self) -> Mapping[str, str]:
+        """Facts of the machine that can change bits."""
+        return self.parts.fingerprint

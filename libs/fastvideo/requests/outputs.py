@@ -6,8 +6,9 @@ from types import MappingProxyType
 from typing import Final
 
 from fastvideo.errors import InvalidField
+from fastvideo.model.specs import ModelSpec
 from fastvideo.program.specs import NodeKind, ProgramSpec
-from fastvideo.requests.types import OutputSpec
+from fastvideo.requests.types import Capture, OutputSpec
 
 OUTPUTS: Final = tuple(field.name for field in fields(OutputSpec) if field.type in (bool, "bool"))
 
@@ -30,12 +31,12 @@ def offered_outputs(program: ProgramSpec) -> tuple[str, ...]:
 
 
 def resolve_outputs(
-    wanted: OutputSpec | None, program: ProgramSpec
+    wanted: OutputSpec | None, program: ProgramSpec, card: ModelSpec
 ) -> tuple[OutputSpec, tuple[str, ...]]:
     """What will be handed out, and "outputs" when it was left out.
 
     Left out, a program gives its video, or else its latents. Raises InvalidField for an output
-    that the program cannot give.
+    that the program cannot give, and for a capture of what none of its loops records.
     """
     offered = offered_outputs(program)
     chosen = [name for name in OUTPUTS if wanted is not None and getattr(wanted, name)]
@@ -51,7 +52,19 @@ def resolve_outputs(
                 reason="OUTPUT_NOT_OFFERED",
             )
     recorded = wanted or OutputSpec()
+    if recorded.capture is Capture.BEHAVIOR and not _records_behavior(program, card):
+        raise InvalidField(
+            "outputs.capture",
+            recorded.capture.value,
+            f"left out: no loop of program {program.program_id} of {card.model_id} records it",
+            reason="CAPTURE_NOT_OFFERED",
+        )
     outputs = OutputSpec(
         **dict.fromkeys(chosen, True), capture=recorded.capture, trace=recorded.trace
     )
     return outputs, defaulted
+
+
+def _records_behavior(program: ProgramSpec, card: ModelSpec) -> bool:
+    loops = (card.loops.get(node.loop_id) for node in program.nodes)
+    return any(loop is not None and loop.behavior_record_schema for loop in loops)

@@ -52,7 +52,7 @@ def resolve_request(
     sampling, sampling_left_out = resolve_sampling(draft.sampling, card, program, random_seed)
     if kind in _GUIDED:
         check_negative_prompt(inputs, sampling)
-    outputs, outputs_left_out = resolve_outputs(draft.outputs, program)
+    outputs, outputs_left_out = resolve_outputs(draft.outputs, program, card)
     _check_urgency(draft, now)
     defaulted = (
         *(("kind",) if draft.kind is None else ()),

@@ -109,7 +109,7 @@ class SchedulerCore:
         request = self._state.requests.get(loop.request_id)
         if request is None or request.graph is None:
             return {}
-        return request.graph.inputs[loop.node_id]
+        return request.graph.inputs_of(loop.node_id, request.spec)
 
     def incarnation(self, worker_id: str) -> str:
         """The incarnation of a worker that is known, detached or not; empty of another."""

@@ -224,7 +224,7 @@ class Decider:
             restore = resumption.restores.get(node_id)
             try:
                 # A snapshot holds all that its loop still needs.
-                inputs = graph.inputs[node_id] if restore is None else {}
+                inputs = graph.inputs_of(node_id, request.spec) if restore is None else {}
                 held = _held(request, inputs.values(), placement.worker_id)
                 plan = transfers.plan(placement.worker_id, inputs, held)
                 refuse_moves(request.ref(node_id), plan)

@@ -9,7 +9,7 @@ from typing import Final, Protocol
 
 from fastvideo.errors import FailedPrecondition
 from fastvideo.model.specs import CostPrior
-from fastvideo.program.specs import NodeKind, ProgramNode, ProgramSpec
+from fastvideo.program.specs import EdgeKind, NodeKind, ProgramNode, ProgramSpec
 from fastvideo.requests.types import RequestSpec
 
 DRIVEN: Final = frozenset(
@@ -39,10 +39,18 @@ class ProgramGraph:
     upstream: Mapping[str, tuple[str, ...]]
     # Node to its inputs: value name to "node.output".
     inputs: Mapping[str, Mapping[str, str]]
+    # The same of what a node is given only of requests that capture.
+    captured: Mapping[str, Mapping[str, str]]
     # Node to its share of the progress; the shares sum to 1.
     weights: Mapping[str, float]
     # The roles that its nodes name.
     roles: frozenset[str] = frozenset()
+
+    def inputs_of(self, node_id: str, spec: RequestSpec) -> Mapping[str, str]:
+        """The inputs of a node for a request: value name to "node.output"."""
+        if spec.outputs.capture is None:
+            return self.inputs[node_id]
+        return {**self.inputs[node_id], **self.captured[node_id]}
 
     def startable(self, begun: Collection[str], ended: Collection[str]) -> tuple[str, ...]:
         """The nodes, in the program's order, that have not begun and wait for nothing."""
@@ -83,13 +91,15 @@ def program_graph(program: ProgramSpec) -> ProgramGraph:
             raise _unsupported(program, node.node_id, f"node {node.node_id} is {node.kind}")
     upstream: dict[str, dict[str, None]] = {node_id: {} for node_id in nodes}
     inputs: dict[str, dict[str, str]] = {node_id: {} for node_id in nodes}
+    captured: dict[str, dict[str, str]] = {node_id: {} for node_id in nodes}
     for edge in program.edges:
         if edge.source_node not in nodes or edge.target_node not in nodes:
             missing = f"an edge from {edge.source_node!r} to {edge.target_node!r}"
             raise _unsupported(program, edge.target_node, f"{missing} leaves the program")
         upstream[edge.target_node][edge.source_node] = None
         if edge.value:
-            inputs[edge.target_node][edge.value] = f"{edge.source_node}.{edge.value}"
+            flows = captured if edge.kind is EdgeKind.BEHAVIOR else inputs
+            flows[edge.target_node][edge.value] = f"{edge.source_node}.{edge.value}"
     _check_walkable(program, upstream)
     total = sum(node.progress_weight for node in program.nodes)
     weights = {
@@ -100,6 +110,7 @@ def program_graph(program: ProgramSpec) -> ProgramGraph:
         nodes=nodes,
         upstream={node_id: tuple(needs) for node_id, needs in upstream.items()},
         inputs=inputs,
+        captured=captured,
         weights=weights,
         roles=frozenset(node.role for node in program.nodes if node.role),
     )

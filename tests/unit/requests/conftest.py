@@ -26,9 +26,13 @@ def now() -> datetime:
     return datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 
 
-def loop(loop_id: str, unit_kind: UnitKind) -> LoopSpec:
+def loop(loop_id: str, unit_kind: UnitKind, behavior: str | None = None) -> LoopSpec:
     return LoopSpec(
-        loop_id=loop_id, unit_kind=unit_kind, step_policy=StepPolicy(), cost=CostPrior()
+        loop_id=loop_id,
+        unit_kind=unit_kind,
+        behavior_record_schema=behavior,
+        step_policy=StepPolicy(),
+        cost=CostPrior(),
     )
 
 
@@ -46,7 +50,7 @@ def card() -> ModelSpec:
         family="wan",
         loops={
             "encode": loop("encode", UnitKind.ENCODER_CHUNK),
-            "denoise": loop("denoise", UnitKind.DIFFUSION_STEP),
+            "denoise": loop("denoise", UnitKind.DIFFUSION_STEP, "flow_matching.v1"),
             "decode": loop("decode", UnitKind.VAE_TILE),
             "write": loop("write", UnitKind.ARTIFACT_WRITE),
         },
@@ -65,7 +69,10 @@ def card() -> ModelSpec:
             "guidance_scale": ParameterSpec(default_value=3.0, minimum=1.0, maximum=20.0),
             "flow_shift": ParameterSpec(default_value=3.0, minimum=0.1, maximum=20.0),
             "seed": ParameterSpec(minimum=0, maximum=2**53 - 1, multiple_of=1),
+            "noise_level": ParameterSpec(default_value=0.7, minimum=0.0, maximum=1.0),
         },
+        sampler="unipc_multistep",
+        samplers=("flow_sde",),
     )
 
 

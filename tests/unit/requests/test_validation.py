@@ -16,6 +16,7 @@ from fastvideo.model.specs import CapabilityMatrix, ParameterSpec
 from fastvideo.requests.draft import RequestDraft
 from fastvideo.requests.parameters import check_parameter, nearest_allowed
 from fastvideo.requests.types import (
+    Capture,
     ImagePart,
     LatentPart,
     OutputSpec,
@@ -44,7 +45,7 @@ def resolve(entry: CatalogEntry, now: datetime) -> Resolve:
     return call
 
 
-PARAMETERS = SamplingParams.__dataclass_fields__.keys() - {"sampler", "noise_level"}
+PARAMETERS = SamplingParams.__dataclass_fields__.keys()
 
 
 @pytest.mark.row("MOD-13")
@@ -91,6 +92,8 @@ def test_what_is_given_is_used_and_not_listed(resolve: Resolve, now: datetime) -
         guidance_scale=1.5,
         flow_shift=5.5,
         seed=2**53 - 1,
+        sampler="flow_sde",
+        noise_level=0.4,
     )
     spec = resolve(
         kind=RequestKind.GENERATION,
@@ -133,6 +136,8 @@ def test_what_is_given_is_used_and_not_listed(resolve: Resolve, now: datetime) -
         ("flow_shift", 0.0, "0.1 to 20; nearest: 0.1"),
         ("seed", -1, "0 to 9007199254740991, whole numbers; nearest: 0"),
         ("seed", 2**53, "nearest: 9007199254740991"),
+        ("sampler", "euler", "unipc_multistep, flow_sde"),
+        ("noise_level", 0.5, "0, or another sampler: flow_sde"),
     ],
 )
 def test_a_number_that_the_card_does_not_allow_is_refused(
@@ -143,6 +148,35 @@ def test_a_number_that_the_card_does_not_allow_is_refused(
     assert caught.value.field == f"sampling.{name}"
     assert says in caught.value.allowed
     assert repr(value)[:70] in caught.value.message
+
+
+@pytest.mark.parametrize("own", [None, "", "unipc_multistep"])
+def test_the_cards_own_sampler_has_one_name_and_no_noise(resolve: Resolve, own: str | None) -> None:
+    spec = resolve(sampling=SamplingOverrides(sampler=own, noise_level=0.0))
+    assert (spec.sampling.sampler, spec.sampling.noise_level) == ("", 0.0)
+
+
+def test_a_sampler_with_noise_takes_the_cards_level_or_one_within_its_range(
+    resolve: Resolve,
+) -> None:
+    sampling = resolve(sampling=SamplingOverrides(sampler="flow_sde")).sampling
+    assert (sampling.sampler, sampling.noise_level) == ("flow_sde", 0.7)
+    for level in (1.5, -0.1, math.nan):
+        with pytest.raises(InvalidField, match=r"sampling\.noise_level"):
+            resolve(sampling=SamplingOverrides(sampler="flow_sde", noise_level=level))
+
+
+def test_behavior_is_captured_where_a_loop_records_it(resolve: Resolve) -> None:
+    asked = OutputSpec(sheet=True, capture=Capture.BEHAVIOR)
+    assert resolve(outputs=asked).outputs == asked
+    assert resolve(outputs=OutputSpec(capture=Capture.BEHAVIOR)).outputs.video
+    with pytest.raises(InvalidField) as caught:
+        resolve(
+            kind=RequestKind.CONVERSION,
+            inputs=(LatentPart(role="latents", artifact_id="a"),),
+            outputs=OutputSpec(capture=Capture.BEHAVIOR),
+        )
+    assert (caught.value.field, caught.value.reason) == ("outputs.capture", "CAPTURE_NOT_OFFERED")
 
 
 @given(width=st.integers(-(2**31), 2**31 - 1), height=st.integers(-(2**31), 2**31 - 1))

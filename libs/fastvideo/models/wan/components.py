@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import torch
 from diffusers import AutoencoderKLWan, WanTransformer3DModel
+from diffusers.models.attention_dispatch import _AttentionBackendRegistry
 from torch import nn
 from torch.nn import functional
 from transformers import UMT5EncoderModel
@@ -119,6 +120,13 @@ class Transformer(nn.Module):
             packed = self._times.packed(timesteps, self._velocities.stamp)
             velocities: torch.Tensor = self._velocities(samples, packed, text)
         return velocities
+
+    @property
+    def attention_backend(self) -> str:
+        """The name of what computes its attention, such as "native"."""
+        chosen = self.module.blocks[0].attn1.processor._attention_backend
+        active = chosen or _AttentionBackendRegistry.get_active_backend()[0]
+        return str(active.value)
 
     def prepare_text(self, features: torch.Tensor, latent_shape: tuple[int, ...]) -> PreparedText:
         """What all steps at a shape [C, T, H, W] read of a text's features [B, L, D].

@@ -1049,6 +1049,7 @@ class ModelSpec(_message.Message):
     PROVENANCE_FIELD_NUMBER: _builtins.int
     SAMPLER_FIELD_NUMBER: _builtins.int
     RECIPE_FIELD_NUMBER: _builtins.int
+    SAMPLERS_FIELD_NUMBER: _builtins.int
     model_id: _builtins.str
     family: _builtins.str
     description: _builtins.str
@@ -1080,6 +1081,10 @@ class ModelSpec(_message.Message):
     def provenance(self) -> _containers.RepeatedCompositeFieldContainer[Global___ProvenanceEntry]: ...
     @_builtins.property
     def recipe(self) -> Global___Recipe: ...
+    @_builtins.property
+    def samplers(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Samplers that a request may name beside it, such as "flow_sde"."""
+
     def __init__(
         self,
         *,
@@ -1100,10 +1105,11 @@ class ModelSpec(_message.Message):
         provenance: _abc.Iterable[Global___ProvenanceEntry] | None = ...,
         sampler: _builtins.str = ...,
         recipe: Global___Recipe | None = ...,
+        samplers: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_recipe", b"_recipe", "_training", b"_training", "capabilities", b"capabilities", "parallelism", b"parallelism", "parity", b"parity", "recipe", b"recipe", "training", b"training"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_recipe", b"_recipe", "_training", b"_training", "caches", b"caches", "capabilities", b"capabilities", "checkpoint", b"checkpoint", "components", b"components", "description", b"description", "family", b"family", "loops", b"loops", "model_id", b"model_id", "parallelism", b"parallelism", "parity", b"parity", "processors", b"processors", "provenance", b"provenance", "recipe", b"recipe", "sampler", b"sampler", "sampling", b"sampling", "training", b"training", "variants", b"variants"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_recipe", b"_recipe", "_training", b"_training", "caches", b"caches", "capabilities", b"capabilities", "checkpoint", b"checkpoint", "components", b"components", "description", b"description", "family", b"family", "loops", b"loops", "model_id", b"model_id", "parallelism", b"parallelism", "parity", b"parity", "processors", b"processors", "provenance", b"provenance", "recipe", b"recipe", "sampler", b"sampler", "samplers", b"samplers", "sampling", b"sampling", "training", b"training", "variants", b"variants"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__recipe: _TypeAlias = _typing.Literal["recipe"]  # noqa: Y015
     _WhichOneofArgType__recipe: _TypeAlias = _typing.Literal["_recipe", b"_recipe"]  # noqa: Y015

@@ -6,9 +6,17 @@ from dataclasses import dataclass, replace
 import torch
 
 from fastvideo.errors import InvalidField
+from fastvideo.loops.behavior import (
+    TRAJECTORY,
+    Captured,
+    Trajectory,
+    captures,
+    deterministic_flags,
+    trajectory_of,
+)
 from fastvideo.loops.contract import LoopOutput, PlanContext, StateBase, StepContext, Values
 from fastvideo.loops.guidance import GuidancePolicy, Row, branch_rows, policy_for, predict
-from fastvideo.loops.samplers import FlowSchedule, UniPC, UniPCState
+from fastvideo.loops.samplers import FlowSchedule, FlowSDEState, UniPC, UniPCState, walk
 from fastvideo.loops.snapshot_format import SnapshotMismatch
 from fastvideo.loops.snapshots import (
     fields_of,
@@ -35,6 +43,8 @@ from fastvideo.requests.types import RequestSpec
 from fastvideo.scheduling.work import LoopRef, WorkPlan, WorkUnit
 
 _SAVED = ("latents", "features", "sampler", "first_frame")
+# Saved beside it for requests that capture; the others' snapshots are as they always were.
+_CAPTURED = "trajectory"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +58,7 @@ class DenoiseState(StateBase):
     features_digest: str
     policy: GuidancePolicy
     schedule: FlowSchedule
-    sampler: UniPCState
+    sampler: UniPCState | FlowSDEState
     batch_key: str
     activation_bytes: int
     # How many rows may share a forward here; None until the shape was measured.
@@ -57,6 +67,8 @@ class DenoiseState(StateBase):
     first_frame: torch.Tensor | None = None
     # Follows from the features; None before the first step.
     text: PreparedText | None = None
+    # The steps so far; None for a request that captures nothing.
+    trajectory: Trajectory | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,9 +78,11 @@ class DenoiseOutput:
     # Guided velocity, [1, C, T, H, W].
     velocity: torch.Tensor
     latents: torch.Tensor
-    sampler: UniPCState
+    sampler: UniPCState | FlowSDEState
     rows_max: int
     text: PreparedText
+    # None where nothing was drawn, or nobody asked.
+    log_prob: float | None = None
 
 
 class DenoiseKernel:
@@ -104,22 +118,24 @@ class DenoiseKernel:
         sampler: UniPC = instance.components["scheduler"]
         text_length = features.shape[1]
         rows_max = transformer.known_rows_max(shape, text_length, token_times=self._takes_image)
+        latents = initial_noise(shape, sampling.seed).to(features.device)
         return DenoiseState(
             loop=loop,
             request=request,
-            latents=initial_noise(shape, sampling.seed).to(features.device),
+            latents=latents,
             features=features,
             features_digest=tensor_digest(features),
             policy=policy,
             schedule=sampler.schedule(sampling.steps, sampling.flow_shift),
-            sampler=sampler.start(),
+            sampler=walk.start(sampler, sampling),
             batch_key=batch_key(
                 instance,
                 self.spec.loop_id,
                 shape=shape_label(shape),
                 text_length=text_length,
                 branches=policy.branches,
-                sampler=sampler.name,
+                # Noise is a request's own and drawn after the forward: any levels may share it.
+                sampler=walk.sampler_name(sampler, sampling),
             ),
             activation_bytes=transformer_activation_bytes(
                 transformer,
@@ -130,6 +146,7 @@ class DenoiseKernel:
             ),
             rows_max=rows_max,
             first_frame=first_frame,
+            trajectory=trajectory_of(request, latents),
         )
 
     def plan_step(self, state: DenoiseState, context: PlanContext) -> WorkPlan | None:
@@ -171,7 +188,9 @@ class DenoiseKernel:
         for (state, _), text in zip(batch, texts, strict=True):
             own, predictions = _split(predictions, len(state.policy.branches))
             velocity = state.policy.combine(own, state.request.sampling.guidance_scale)
-            stepped, latents = sampler.step(state.schedule, state.sampler, velocity, state.latents)
+            stepped, latents = walk.step(
+                sampler, state.schedule, state.sampler, velocity, state.latents
+            )
             outputs.append(
                 DenoiseOutput(
                     velocity=velocity,
@@ -179,14 +198,19 @@ class DenoiseKernel:
                     sampler=stepped,
                     rows_max=rows_max,
                     text=text,
+                    log_prob=_log_prob(state, velocity, latents),
                 )
             )
         return outputs
 
     def advance(self, state: DenoiseState, unit: WorkUnit, output: DenoiseOutput) -> DenoiseState:
         """The state one step on."""
+        trajectory = state.trajectory
+        if trajectory is not None:
+            trajectory = trajectory.with_step(output.latents, output.log_prob)
         return replace(
             state,
+            trajectory=trajectory,
             version=state.version + 1,
             latents=output.latents,
             sampler=output.sampler,
@@ -195,37 +219,53 @@ class DenoiseKernel:
         )
 
     def finalize(self, state: DenoiseState, instance: ResidentModel) -> LoopOutput:
-        """`latents` [1, C, T, H, W], as `WanPipeline(output_type="latent")` returns them."""
+        """`latents` [1, C, T, H, W], as `WanPipeline(output_type="latent")` returns them.
+
+        And `trajectory`, what `Captured.as_values` gives, for a request that captures.
+        """
         latents = state.latents
         if state.first_frame is not None:
             latents = hold_first_frame(latents, state.first_frame)
-        return LoopOutput(values={"latents": latents}, digests={"latents": tensor_digest(latents)})
+        values: dict[str, object] = {"latents": latents}
+        if state.trajectory is not None:
+            captured = _captured(self.spec, state, state.trajectory, latents, instance)
+            values[TRAJECTORY] = captured.as_values()
+        return LoopOutput(values=values, digests={"latents": tensor_digest(latents)})
 
     def state_bytes(self, state: DenoiseState) -> bytes:
-        """Position, schedule, conditions, and every tensor that later steps read."""
+        """Position, schedule, conditions, and every tensor that later steps read.
+
+        What is captured is none of it: a request has the same digests with it and without.
+        """
         sampler = state.sampler
         header = {
             "schema": self.spec.state_schema,
             "step_index": sampler.step_index,
-            "orders": (sampler.lower_order_nums, sampler.this_order),
             "steps": state.schedule.steps,
             "flow_shift": state.schedule.flow_shift,
             "guidance_scale": state.request.sampling.guidance_scale,
             "features": state.features_digest,
         }
-        tensors = (state.latents, sampler.last_sample, *sampler.model_outputs)
+        tensors: tuple[torch.Tensor | None, ...] = (state.latents,)
+        if isinstance(sampler, FlowSDEState):
+            header["noise"] = (sampler.noise_level, sampler.seed, sampler.sample_index)
+        else:
+            header["orders"] = (sampler.lower_order_nums, sampler.this_order)
+            tensors = (*tensors, sampler.last_sample, *sampler.model_outputs)
         held = () if state.first_frame is None else (state.first_frame,)
         return encode_state(header, (*tensors, *held))
 
     def save_state(self, state: DenoiseState) -> Values:
         """Latents, conditions and the sampler; policy and schedule follow from the request."""
-        return fields_of(state, _SAVED)
+        captured = (_CAPTURED,) if state.trajectory is not None else ()
+        return fields_of(state, (*_SAVED, *captured))
 
     def load_state(
         self, loop: LoopRef, request: RequestSpec, saved: Values, instance: ResidentModel
     ) -> DenoiseState:
         """The state at its step. Raises SnapshotMismatch for tensors of another size."""
-        fields = typed_fields(DenoiseState, saved, _SAVED)
+        captured = (_CAPTURED,) if captures(request) else ()
+        fields = typed_fields(DenoiseState, saved, (*_SAVED, *captured))
         if (fields["first_frame"] is not None) is not self._takes_image:
             raise SnapshotMismatch(
                 "first_frame belongs to loops from an image", subject="first_frame"
@@ -233,10 +273,9 @@ class DenoiseKernel:
         require_rank("features", fields["features"], 3)
         inputs = {"text_features": fields["features"], "image_latents": fields["first_frame"]}
         fresh = self.init_state(loop, request, inputs, instance)
-        sampler: UniPCState = fields["sampler"]
-        for tensor in (sampler.last_sample, *sampler.model_outputs):
-            if tensor is not None:
-                require_like("sampler", tensor, fresh.latents)
+        _check_sampler(fields["sampler"], fresh)
+        for latents in fields[_CAPTURED].latents if captured else ():
+            require_like(_CAPTURED, latents, fresh.latents)
         return resumed(fresh, fields)
 
 
@@ -265,3 +304,70 @@ def _split(
     predictions: list[torch.Tensor], count: int
 ) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
     return predictions[:count], predictions[count:]
+
+
+def _log_prob(state: DenoiseState, velocity: torch.Tensor, stepped: torch.Tensor) -> float | None:
+    """How likely a step was; computed for requests that capture alone."""
+    if state.trajectory is None:
+        return None
+    return walk.log_prob(
+        state.schedule, state.sampler, velocity, state.latents, stepped, free_frames(state)
+    )
+
+
+def free_frames(state: DenoiseState) -> slice:
+    """The latent frames that the sampler decides on: all, or those after a held one."""
+    return slice(None) if state.first_frame is None else slice(1, None)
+
+
+def _captured(
+    spec: LoopSpec,
+    state: DenoiseState,
+    trajectory: Trajectory,
+    final: torch.Tensor,
+    instance: ResidentModel,
+) -> Captured:
+    sampling = state.request.sampling
+    transformer: Transformer = instance.components["transformer"]
+    return Captured(
+        node_id=state.loop.node_id,
+        loop_id=spec.loop_id,
+        attempt=state.loop.attempt,
+        sample_index=0,
+        seeds=(sampling.seed,),
+        sampler=walk.sampler_name(instance.components["scheduler"], sampling),
+        noise_level=sampling.noise_level,
+        sigmas=tuple(state.schedule.sigmas.tolist()),
+        timesteps=tuple(float(timestep) for timestep in state.schedule.timesteps.tolist()),
+        latents=trajectory.latents,
+        log_probs=trajectory.log_probs,
+        final=final,
+        guidance={
+            "policy": state.policy.name,
+            "space": state.policy.space,
+            "branches": ",".join(state.policy.branches),
+            "scale": repr(sampling.guidance_scale),
+            "flow_shift": repr(sampling.flow_shift),
+        },
+        model_id=instance.card.model_id,
+        weights_version=instance.weights_version,
+        adapter_versions=dict(instance.adapter_versions),
+        precision=instance.precision,
+        parallel_plan_hash=instance.parallel_plan_hash,
+        attention_backend=transformer.attention_backend,
+        deterministic_flags=deterministic_flags(),
+        fingerprint=dict(instance.fingerprint),
+    )
+
+
+def _check_sampler(saved: UniPCState | FlowSDEState, fresh: DenoiseState) -> None:
+    """Raise SnapshotMismatch unless a saved sampler is one of this request."""
+    if type(saved) is not type(fresh.sampler):
+        raise SnapshotMismatch("the sampler is another's than this request's", subject="sampler")
+    if isinstance(saved, FlowSDEState):
+        if replace(saved, step_index=0) != fresh.sampler:
+            raise SnapshotMismatch(f"the noise is another's: {saved}", subject="sampler")
+        return
+    for tensor in (saved.last_sample, *saved.model_outputs):
+        if tensor is not None:
+            require_like("sampler", tensor, fresh.latents)

@@ -6,12 +6,13 @@ from dataclasses import dataclass, replace
 import torch
 
 from fastvideo.cache.keys import key_digest
+from fastvideo.loops.behavior import CACHE_LOOKUPS, captures
 from fastvideo.loops.contract import LoopOutput, PlanContext, StateBase, StepContext, Values
 from fastvideo.loops.snapshot_format import SnapshotMismatch
 from fastvideo.loops.snapshots import fields_of, resumed, typed_fields
 from fastvideo.loops.state_encoding import encode_state, tensor_digest
 from fastvideo.loops.units import UnitShape, next_unit_plan
-from fastvideo.model.caching import CacheKey
+from fastvideo.model.caching import CacheKey, CacheLookup, CacheOutcome
 from fastvideo.model.specs import LoopSpec
 from fastvideo.models.resident import ResidentModel
 from fastvideo.models.wan.keys import batch_key, text_features_key
@@ -22,6 +23,8 @@ from fastvideo.scheduling.work import CachePlan, LoopRef, WorkPlan, WorkUnit
 # Activations of one token through the encoder, a generous bound in float32 rows of its width.
 _ACTIVATION_ROWS = 16
 _SAVED = ("features",)
+# Saved beside it for requests that capture; the others' snapshots are as they always were.
+_CAPTURED = "lookups"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +39,17 @@ class EncodeState(StateBase):
     batch_key: str
     # Each [L, D].
     features: tuple[torch.Tensor, ...] = ()
+    # What became of each look for them; kept for requests that capture alone.
+    lookups: tuple[CacheLookup, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Encoded:
+    """One text's features, and the look-ups that they rest on."""
+
+    # [L, D]
+    features: torch.Tensor
+    lookups: tuple[CacheLookup, ...] = ()
 
 
 class EncodeKernel:
@@ -89,19 +103,35 @@ class EncodeKernel:
         batch: Sequence[tuple[EncodeState, WorkUnit]],
         instance: ResidentModel,
         context: StepContext,
-    ) -> Sequence[torch.Tensor]:
-        """Each unit's features [L, D], from the cache or the encoder."""
-        return [self._features(state, unit, instance, context) for state, unit in batch]
+    ) -> Sequence[Encoded]:
+        """Each unit's features, from the cache or the encoder."""
+        encoded = []
+        for state, unit in batch:
+            features = self._features(state, unit, instance, context)
+            lookups = _looked(unit, context) if captures(state.request) else ()
+            encoded.append(Encoded(features=features, lookups=lookups))
+        return encoded
 
-    def advance(self, state: EncodeState, unit: WorkUnit, output: torch.Tensor) -> EncodeState:
+    def advance(self, state: EncodeState, unit: WorkUnit, output: Encoded) -> EncodeState:
         """The state with one more text encoded."""
-        return replace(state, version=state.version + 1, features=(*state.features, output))
+        return replace(
+            state,
+            version=state.version + 1,
+            features=(*state.features, output.features),
+            lookups=(*state.lookups, *output.lookups),
+        )
 
     def finalize(self, state: EncodeState, instance: ResidentModel) -> LoopOutput:
-        """`text_features` [branches, L, D], the prompt first."""
+        """`text_features` [branches, L, D], the prompt first.
+
+        And `cache_lookups`, what became of each look, for a request that captures.
+        """
         features = torch.stack(state.features)
+        values: dict[str, object] = {"text_features": features}
+        if captures(state.request):
+            values[CACHE_LOOKUPS] = state.lookups
         return LoopOutput(
-            values={"text_features": features},
+            values=values,
             digests={"text_features": tensor_digest(features)},
         )
 
@@ -112,13 +142,15 @@ class EncodeKernel:
 
     def save_state(self, state: EncodeState) -> Values:
         """The features; texts and keys follow from the request."""
-        return fields_of(state, _SAVED)
+        captured = (_CAPTURED,) if captures(state.request) else ()
+        return fields_of(state, (*_SAVED, *captured))
 
     def load_state(
         self, loop: LoopRef, request: RequestSpec, saved: Values, instance: ResidentModel
     ) -> EncodeState:
         """The features of the request's first texts."""
-        fields = typed_fields(EncodeState, saved, _SAVED)
+        captured = (_CAPTURED,) if captures(request) else ()
+        fields = typed_fields(EncodeState, saved, (*_SAVED, *captured))
         fresh = self.init_state(loop, request, {}, instance)
         shape = (fresh.text_length, fresh.feature_size)
         if len(fields["features"]) > len(fresh.texts) or any(
@@ -151,3 +183,8 @@ class EncodeKernel:
         if context.cache is not None:
             context.cache.put(state.keys[index], features)
         return features
+
+
+def _looked(unit: WorkUnit, context: StepContext) -> tuple[CacheLookup, ...]:
+    found = context.lookups.get(unit.unit_id, ())
+    return tuple(lookup for lookup in found if lookup.outcome is not CacheOutcome.EVICT)
