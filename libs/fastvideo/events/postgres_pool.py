@@ -32,7 +32,7 @@ _UNAVAILABLE = (
 )
 
 # The role, a table or a function is missing.
-_NOT_MIGRATED = (
+NOT_MIGRATED = (
     asyncpg.InvalidParameterValueError,
     asyncpg.UndefinedTableError,
     asyncpg.UndefinedFunctionError,
@@ -149,6 +149,6 @@ def _meaning(
         return Conflict(str(error.args[0]), reason=REPEATED)
     if isinstance(error, asyncpg.UniqueViolationError):
         return AlreadyExists("it is in the log already", subject=error.constraint_name or "")
-    if isinstance(error, _NOT_MIGRATED):
+    if isinstance(error, NOT_MIGRATED):
         return FailedPrecondition("the event log's database is not migrated", reason="SCHEMA")
     return None

@@ -281,7 +281,7 @@ async def bus_has_everything(world: World) -> bool:
         return False
     wanted = {
         bus_message(event, encode).message_id
-        for partition in range(2)
+        for partition in range(world.store.partition_count)
         for event in await world.store.read_partition(partition)
     }
     return found == wanted
