@@ -7,6 +7,7 @@ import typer
 
 from fastvideo.cli.options import AsJson, Gateway, parse_size
 from fastvideo.cli.stack import DataOption
+from fastvideo.requests.types import Capture
 
 
 def register(app: typer.Typer) -> None:
@@ -45,6 +46,20 @@ def generate(
     size: Annotated[str | None, typer.Option(metavar="WxH", help="Pixels, such as 48x48.")] = None,
     fps: Annotated[int | None, typer.Option(help="Frames per second of the file.")] = None,
     negative: Annotated[str | None, typer.Option(help="What to avoid.")] = None,
+    sampler: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="A sampler that the model offers; flow_sde adds noise and knows its likelihood.",
+        ),
+    ] = None,
+    noise_level: Annotated[
+        float | None, typer.Option(help="How much noise flow_sde adds; 0 adds none.")
+    ] = None,
+    capture: Annotated[
+        Capture | None,
+        typer.Option(help="Also record what the policy did, for `fastvideo log behaviors`."),
+    ] = None,
     session: Annotated[str, typer.Option(metavar="ID", help="The session it belongs to.")] = "",
     gateway: Gateway = "",
     data: DataOption = None,
@@ -75,6 +90,9 @@ def generate(
         height=height,
         fps=fps,
         negative_prompt=negative,
+        sampler=sampler,
+        noise_level=noise_level,
+        capture=capture,
         session_id=session,
     )
     raise typer.Exit(run_generation(asked, gateway, data, as_json=as_json))

@@ -20,7 +20,13 @@ from fastvideo.cli.running import run, within
 from fastvideo.client import AsyncClient
 from fastvideo.client.submission import renamed
 from fastvideo.errors import InvalidField, NotFound
-from fastvideo.requests.types import OutputSpec, RequestState, RequestStatus, SamplingOverrides
+from fastvideo.requests.types import (
+    Capture,
+    OutputSpec,
+    RequestState,
+    RequestStatus,
+    SamplingOverrides,
+)
 from fastvideo.telemetry import tracing
 
 # How long a cancelled request may take to reach its next boundary, seconds.
@@ -47,6 +53,9 @@ class Generation:
     height: int | None = None
     fps: int | None = None
     negative_prompt: str | None = None
+    sampler: str | None = None
+    noise_level: float | None = None
+    capture: Capture | None = None
     session_id: str = ""
 
     @property
@@ -60,6 +69,8 @@ class Generation:
             steps=self.steps,
             guidance_scale=self.guidance_scale,
             seed=self.seed,
+            sampler=self.sampler,
+            noise_level=self.noise_level,
         )
 
     @property
@@ -70,6 +81,7 @@ class Generation:
             sheet=self.sheet is not None,
             latents=self.latents is not None,
             preview=self.preview is not None,
+            capture=self.capture,
         )
 
 

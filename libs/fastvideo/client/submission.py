@@ -7,6 +7,7 @@ from datetime import datetime
 from types import MappingProxyType
 from typing import Any, Final
 
+from fastvideo import wire
 from fastvideo.api.common.v1 import request_pb2
 from fastvideo.api.gateway.v1 import gateway_pb2
 from fastvideo.errors import InvalidField
@@ -48,12 +49,7 @@ def submit_message(
         kind=request_pb2.REQUEST_KIND_GENERATION,
         program_id=IMAGE_TO_VIDEO if image_id else "",
         inputs=inputs,
-        outputs=request_pb2.OutputSpec(
-            video=outputs.video,
-            sheet=outputs.sheet,
-            latents=outputs.latents,
-            preview=outputs.preview,
-        ),
+        outputs=wire.to_proto(outputs),
     )
     _set(request, "model_id", model_id, "model_id")
     _set(request, "session_id", session_id, "session_id")

@@ -7,11 +7,13 @@ from typing import Any, Final
 from fastvideo.artifacts.state import artifact_id_of
 from fastvideo.artifacts.types import ArtifactRecord, Producer
 from fastvideo.deployment.card import WORKER_ROLE
+from fastvideo.engine import behavior
 from fastvideo.engine.footprint import resident_bytes
 from fastvideo.engine.instance import ModelInstance
 from fastvideo.engine.outputs import PREVIEW, VIDEO, file_of, wanted_files
 from fastvideo.engine.sink import ArtifactSink, NewArtifact, StreamCancelled
 from fastvideo.errors import ContractViolation
+from fastvideo.loops.behavior import TRAJECTORY
 from fastvideo.loops.contract import LoopOutput, PlanContext, StateBase, StepContext, Values
 from fastvideo.loops.snapshot_format import SnapshotMismatch
 from fastvideo.loops.snapshots import fields_of, resumed, typed_fields
@@ -84,7 +86,8 @@ class ArtifactWriter:
         return WriteState(
             loop=loop,
             request=request,
-            values={file.value: inputs[file.value] for file in files},
+            values={file.value: inputs[file.value] for file in files}
+            | {name: inputs[name] for name in behavior.VALUES if name in inputs},
             outputs=tuple(file.output for file in files),
         )
 
@@ -199,9 +202,17 @@ class ArtifactWriter:
             preview_artifact_id=_preview_of(state, file.output),
         )
         try:
-            return self._sink.put(artifact, data, wanted)
+            record = self._sink.put(artifact, data, wanted)
         except StreamCancelled:
             return None
+        if file.output == TRAJECTORY:
+            # Told once the trajectory is stored: a record never points to nothing.
+            context.notes.append(
+                behavior.recorded(
+                    state.request, state.values, record.artifact_id, _stored_ids(state)
+                )
+            )
+        return record
 
     def _producer(
         self, state: WriteState, unit: WorkUnit, instance: ModelInstance | None
@@ -223,6 +234,15 @@ class ArtifactWriter:
             loop_id=LOOP_ID,
             role_id=WORKER_ROLE,
         )
+
+
+def _stored_ids(state: WriteState) -> dict[str, str]:
+    """The artifacts that are stored, by output."""
+    return {
+        output: record.artifact_id
+        for output, record in zip(state.outputs, state.stored, strict=False)
+        if record is not None
+    }
 
 
 def _preview_of(state: WriteState, output: str) -> str:

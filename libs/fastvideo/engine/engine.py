@@ -168,6 +168,8 @@ class Engine:
         guidance_scale: float | None = None,
         flow_shift: float | None = None,
         seed: int | None = None,
+        sampler: str | None = None,
+        noise_level: float | None = None,
         outputs: OutputSpec | None = None,
         priority: int = 0,
         deadline: datetime | None = None,
@@ -178,7 +180,8 @@ class Engine:
         `model` is the engine's first unless named; `size` is width and height in pixels;
         `duration` in seconds takes the nearest number of frames that the model can make. With
         an `image`, a path or bytes, the video starts from its middle in the shape of the size;
-        nothing is stretched. With `required_weights_version` it runs on these weights or fails.
+        nothing is stretched. `sampler` is one that the card offers, such as "flow_sde". With
+        `outputs.capture` the result has `behaviors`. With `required_weights_version` it runs on these weights or fails.
         What is left out takes the card's default. Raises InvalidField naming the field, and
         OSError for an image that cannot be read.
         """
@@ -214,6 +217,8 @@ class Engine:
                 guidance_scale=guidance_scale,
                 flow_shift=flow_shift,
                 seed=seed,
+                sampler=sampler,
+                noise_level=noise_level,
             ),
             outputs=outputs,
             priority=priority,

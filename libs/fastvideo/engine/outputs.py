@@ -9,7 +9,9 @@ import numpy as np
 import torch
 
 from fastvideo.artifacts.types import ArtifactKind, MediaInfo
+from fastvideo.engine import behavior
 from fastvideo.errors import ContractViolation, InvalidField
+from fastvideo.loops.behavior import TRAJECTORY, Captured
 from fastvideo.media.sheet import contact_sheet
 from fastvideo.media.tensors import encode_tensors
 from fastvideo.media.video import Frames, encode_mp4
@@ -37,15 +39,16 @@ class OutputFile:
 def wanted_files(outputs: OutputSpec, values: Mapping[str, Any]) -> tuple[OutputFile, ...]:
     """The files that a node must write from the values that it was given.
 
-    Latents are written when they are asked for or when they are all there is; features and
-    scores always are, since only programs that hand them out bind them. Raises InvalidField
+    Latents are written when they are asked for or when they are all there is; features, scores
+    and a captured trajectory always are, since only programs that hand them out bind them. Raises InvalidField
     for an output whose value is absent, and when nothing is left to write.
     """
     wanted = []
+    made_of = set(values) - set(behavior.VALUES)
     for file in _FILES:
         asked = bool(getattr(outputs, file.output, False))
-        implied = file.output in ("features", "scores") or (
-            file.output == "latents" and set(values) == {"latents"}
+        implied = file.output in ("features", "scores", TRAJECTORY) or (
+            file.output == "latents" and made_of == {"latents"}
         )
         if asked and file.value not in values:
             raise InvalidField(
@@ -111,6 +114,10 @@ def _scores(value: Any, request: RequestSpec) -> tuple[bytes, MediaInfo | None]:
     return json.dumps(plain, sort_keys=True).encode(), None
 
 
+def _trajectory(value: Any, request: RequestSpec) -> tuple[bytes, MediaInfo | None]:
+    return behavior.trajectory_file(Captured.of(value)), None
+
+
 def _frames(value: Any) -> Frames:
     array: Frames = value.numpy() if isinstance(value, torch.Tensor) else np.asarray(value)
     return array
@@ -134,4 +141,13 @@ _FILES: Final = (
         _features,
     ),
     OutputFile("scores", "scores", ArtifactKind.SCORE, "scores.json", "application/json", _scores),
+    # The last one: its record names the others.
+    OutputFile(
+        TRAJECTORY,
+        TRAJECTORY,
+        ArtifactKind.LATENT,
+        "trajectory.safetensors",
+        _TENSORS,
+        _trajectory,
+    ),
 )

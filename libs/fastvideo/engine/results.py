@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Final
 
 from fastvideo.artifacts.types import ArtifactRecord
-from fastvideo.errors import DeadlineExceeded, InvalidField
+from fastvideo.errors import DeadlineExceeded, InvalidField, NotFound
 from fastvideo.media.video import Frames
 from fastvideo.requests.types import RequestMetrics, RequestSpec
-from fastvideo.scheduling.traces import TraceNote
+from fastvideo.scheduling.traces import BehaviorRecorded, TraceNote
 
 # Notes that are kept of a request; one that traces every step has a few thousand.
 _NOTES_MAX: Final = 10_000
@@ -54,6 +54,18 @@ class Generation:
     def seed(self) -> int:
         """The seed that was used, given or drawn."""
         return self.request.sampling.seed
+
+    @property
+    def behaviors(self) -> tuple[BehaviorRecorded, ...]:
+        """What the policy did, a record a sample, where `outputs.capture` asked for it."""
+        return tuple(note for note in self.notes if isinstance(note, BehaviorRecorded))
+
+    def artifact(self, artifact_id: str) -> bytes:
+        """The bytes of one of its artifacts. Raises NotFound."""
+        for artifact in self.artifacts:
+            if artifact.record.artifact_id == artifact_id:
+                return artifact.data
+        raise NotFound(f"the request made no artifact {artifact_id}", subject=artifact_id)
 
     def save(self, path: Path | str) -> Path:
         """Write the artifact of the path's suffix: .mp4, .png, .safetensors or .json.

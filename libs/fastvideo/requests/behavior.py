@@ -7,6 +7,7 @@ between the two.
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from fastvideo.ids import derived_id
 from fastvideo.model.caching import CacheLookup
 from fastvideo.model.specs import ParallelPlan
 
@@ -27,8 +28,9 @@ class BehaviorRecord:
     # Sigmas in step order.
     scheduler_trajectory: tuple[float, ...] = ()
     timesteps: tuple[float, ...] = ()
-    # Artifact ids of stored latents.
+    # Artifact ids of stored latents: the trajectory, then the final ones where they are stored.
     latents: tuple[str, ...] = ()
+    # One for each step that added noise, in step order; empty of a deterministic sampler.
     logprobs: tuple[float, ...] = ()
     action_tokens: tuple[int, ...] = ()
     sampled_tokens: tuple[int, ...] = ()
@@ -50,3 +52,17 @@ class BehaviorRecord:
     noise_level: float = 0.0
     # Of the machine that sampled.
     fingerprint: Mapping[str, str] = field(default_factory=dict)
+
+
+def behavior_id_of(request_id: str, node_id: str, sample_index: int) -> str:
+    """The id of a sample's record: the same in every attempt."""
+    return derived_id("bhv", request_id, node_id, str(sample_index))
+
+
+def policy_version_of(weights_version: str, adapter_versions: Mapping[str, str]) -> str:
+    """What a policy's decisions follow from: weights, and the adapters that are on.
+
+    The weights' version alone without adapters; else followed by "+name@version" of each.
+    """
+    adapters = sorted(adapter_versions.items())
+    return weights_version + "".join(f"+{name}@{version}" for name, version in adapters)
