@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from fastvideo.errors import CorruptLog, FastVideoError, Unavailable
-from fastvideo.events.catalog import TERMINAL, is_unknown, payload_of
+from fastvideo.events.catalog import TERMINAL, check_known, is_unknown, payload_of
 from fastvideo.events.records import StoredEvent
 from fastvideo.events.store import EventStore
 from fastvideo.requests.events import RequestAccepted, RequestCancelRequested
@@ -177,6 +177,8 @@ class _Requests:
             self.inputs[stored.event_id] = CancelRequested(scope=scope, reason=asked.reason)
         elif stored.type in TERMINAL:
             self.ended.add(request_id)
+        elif stored.stream_id.startswith(STREAM_PREFIX):
+            check_known(stored)
 
     def untaken(self) -> list[LiveRecord]:
         """Live requests that nobody has taken in, by the time of acceptance."""

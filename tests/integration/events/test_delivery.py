@@ -4,17 +4,20 @@ import asyncio
 import secrets
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 
 import pytest
 
 from fastvideo.bus import Bus
 from fastvideo.bus.memory import MemoryBus
 from fastvideo.bus.nats import NatsBus, NatsBusConfig
+from fastvideo.clock import SystemClock
 from fastvideo.errors import Fenced, Unavailable
 from fastvideo.events.consumer import ConsumerLimits, ConsumerParts, ConsumerTerm, run_consumer
 from fastvideo.events.memory import MemoryEventStore
 from fastvideo.events.migrate import upgrade
 from fastvideo.events.postgres import PostgresEventStore
+from fastvideo.events.records import AppendCommand
 from fastvideo.events.relay import (
     PartitionRelay,
     RelayLimits,
@@ -114,6 +117,107 @@ async def test_duplicates_and_lost_acks_change_nothing(world: World) -> None:
         await asyncio.sleep(2 * CONSUMER_LIMITS.ack_wait_s)
         assert await all_echoed(world.store, 20)
     assert faults.acks_lost == 0
+    assert all(count == 1 for stream, count in effects.calls.items() if stream.startswith("in-"))
+
+
+async def test_deliveries_out_of_order_are_handled_in_order(world: World) -> None:
+    handled: list[str] = []
+
+    class Ordered(Effects):
+        async def __call__(self, note: Note) -> AppendCommand | None:
+            if note.stream_id.startswith("in-"):
+                handled.append(note.event_id)
+            return await super().__call__(note)
+
+    await world.append_inputs(40)
+    async with running(run_relay(world.relay_parts(), "r")):
+        await eventually(world.relay_up_to_date)
+        parts = world.consumer_parts(Ordered(), FaultyBus(world.bus, Faults(reversed=True)))
+        async with running(run_consumer(parts, "c")):
+            await eventually(lambda: all_echoed(world.store, 40))
+    for partition in range(2):
+        inputs = [
+            event.event_id
+            for event in await world.store.read_partition(partition)
+            if event.stream_id.startswith("in-")
+        ]
+        assert [event_id for event_id in handled if event_id in set(inputs)] == inputs
+
+
+async def test_what_a_dead_relay_published_comes_again_past_the_window_and_changes_nothing(
+    empty_postgres_dsn: str, own_nats: NatsServer
+) -> None:
+    """Killed between publishing and its cursor, and the bus deduplicates no more."""
+    await asyncio.to_thread(own_nats.start)
+    await upgrade(empty_postgres_dsn, 2)
+    store = await PostgresEventStore.open(empty_postgres_dsn)
+    bus = NatsBus.open(NatsBusConfig(own_nats.url, call_timeout_s=2.0, deduplication_window_s=0.1))
+    await bus.wait_connected(10.0)
+    world = World(store, bus)
+    await world.append_inputs(10)
+
+    class Killed(PartitionRelay):
+        async def _move(self, cursor: int) -> None:
+            raise asyncio.CancelledError
+
+    effects = Effects()
+    async with running(run_consumer(world.consumer_parts(effects), "c")):
+        for _ in range(3):
+            for partition in range(2):
+                lease = await store.acquire_lease(f"relay-{partition}", "dead", 60.0)
+                assert lease is not None
+                with pytest.raises(asyncio.CancelledError):
+                    await Killed(world.relay_parts(), partition, lease).run()
+                await store.release_lease(lease)
+            await asyncio.sleep(0.3)
+        async with running(run_relay(world.relay_parts(), "r")):
+            await world.append_inputs(5, first=10)
+            await eventually(lambda: all_echoed(store, 15))
+            await eventually(world.relay_up_to_date)
+    assert all(count == 1 for stream, count in effects.calls.items() if stream.startswith("in-"))
+    # It did come again.
+    consumer = await bus.consumer("check", "fastvideo.events.>", ack_wait_s=30.0)
+    ids = [d.message.message_id for d in await consumer.fetch(200, 1.0)]
+    assert len(ids) > len(set(ids))
+    await bus.close()
+    await store.close()
+
+
+class JumpingClock(SystemClock):
+    """A clock that is an hour ahead, then an hour behind, at every look."""
+
+    def __init__(self) -> None:
+        self._ahead = False
+
+    def now(self) -> datetime:
+        self._ahead = not self._ahead
+        return super().now() + (1 if self._ahead else -1) * timedelta(hours=1)
+
+
+async def test_clocks_that_jump_an_hour_lose_and_double_nothing(
+    world: World, request: pytest.FixtureRequest
+) -> None:
+    effects, faults = Effects(), Faults(copies=2, acks_lost=10)
+    clock = JumpingClock()
+    limits = replace(CONSUMER_LIMITS, inbox_prune_s=0.1)
+    consumer = replace(
+        world.consumer_parts(effects, FaultyBus(world.bus, faults)), clock=clock, limits=limits
+    )
+    relay = replace(world.relay_parts(), clock=clock)
+    async with running(run_relay(relay, "r")), running(run_consumer(consumer, "c")):
+        await world.append_inputs(20)
+        await eventually(lambda: all_echoed(world.store, 20))
+        if isinstance(world.bus, MemoryBus):
+            world.bus.wipe()
+        else:
+            nats: NatsServer = request.getfixturevalue("own_nats")
+            nats.process.kill()
+            nats.wipe()
+            await asyncio.to_thread(nats.start)
+        await world.append_inputs(20, first=20)
+        await eventually(lambda: all_echoed(world.store, 40), timeout_s=20.0)
+        await asyncio.sleep(2 * CONSUMER_LIMITS.ack_wait_s)
+        assert await all_echoed(world.store, 40)
     assert all(count == 1 for stream, count in effects.calls.items() if stream.startswith("in-"))
 
 

@@ -102,6 +102,8 @@ class Faults:
     copies: int = 1
     # Acknowledgements that will not arrive.
     acks_lost: int = 0
+    # Whether what is fetched together comes in the opposite order.
+    reversed: bool = False
 
 
 class FaultyBus(WrappedBus):
@@ -123,6 +125,8 @@ class _FaultyConsumer:
 
     async def fetch(self, limit: int, timeout_s: float) -> Sequence[Delivery]:
         deliveries = await self._inner.fetch(limit, timeout_s)
+        if self._faults.reversed:
+            deliveries = deliveries[::-1]
         copies = range(self._faults.copies)
         return [_FaultyDelivery(delivery, self._faults) for delivery in deliveries for _ in copies]
 

@@ -5,7 +5,8 @@ import time
 
 import pytest
 
-from fastvideo.events.records import Snapshot
+from fastvideo.errors import CorruptLog
+from fastvideo.events.records import AppendCommand, NewEvent, Snapshot, StreamAppend
 from fastvideo.scheduling.events import LeaderElected, SchedulerDecided, WorkerLost
 from fastvideo_scheduler.app import RunningScheduler
 from fastvideo_scheduler.saved_term import SavedTerm
@@ -195,3 +196,31 @@ async def test_a_saved_core_and_the_stream_give_the_core_that_wrote_them(stage: 
     worker.script.go.set()
     for n in range(4):
         await stage.ended(f"r{n}")
+
+
+@pytest.mark.parametrize("stream", ["scheduler-0", "request-r1"])
+async def test_a_leader_halts_before_what_a_newer_program_wrote(stage: Stage, stream: str):
+    first = await stage.scheduler("scheduler-1")
+    worker = await stage.worker("w1", first)
+    worker.script.step_seconds = 0.05
+    await stage.submit("r1", steps=200)
+    await until(lambda: len(worker.batches) > 3)
+    await saved(stage)
+    await stop(first)
+    unknown = NewEvent("evt_of_tomorrow", "SchedulerRethought", 1, b"")
+    await stage.store.append(AppendCommand((StreamAppend(stream, (unknown,)),)))
+    second = await stage.scheduler("scheduler-2")
+    with pytest.raises(BaseExceptionGroup) as caught:
+        await asyncio.wait_for(second.task, 20)
+    (error,) = flattened(caught.value)
+    assert isinstance(error, CorruptLog)
+    assert (error.reason, error.subject) == ("UNKNOWN_SCHEMA", "SchedulerRethought")
+    # It decided nothing over it.
+    events = await stage.store.read_stream("scheduler-0", limit=10_000)
+    assert not any(event.fence_epoch > 1 for event in events)
+
+
+def flattened(error: BaseException) -> list[BaseException]:
+    if isinstance(error, BaseExceptionGroup):
+        return [leaf for inner in error.exceptions for leaf in flattened(inner)]
+    return [error]
