@@ -1,9 +1,9 @@
 """Connections to the event log's database, and what its errors mean."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import asyncpg
 from asyncpg.pool import PoolConnectionProxy
@@ -42,7 +42,7 @@ NOT_MIGRATED = (
 IDLE_S_MAX: Final = 300.0
 
 Connection: TypeAlias = "PoolConnectionProxy[asyncpg.Record]"
-OnConnect: TypeAlias = Callable[["asyncpg.Connection[asyncpg.Record]"], Awaitable[None]]
+OnConnect: TypeAlias = Callable[[Connection], Coroutine[Any, Any, None]]
 
 
 class PostgresPool:

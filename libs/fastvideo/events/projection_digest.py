@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from fastvideo.events.postgres_pool import Connection
+from fastvideo.events.rebuild_report import TableComparison
 
 _NO_ROWS: Final = ("layout", "positions")
 
@@ -47,24 +48,6 @@ class TableDigest:
     rows: int
     # SHA-256, hexadecimal.
     digest: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TableComparison:
-    """A table of a projection, in the copy that is read and in the one that was built."""
-
-    table: str
-    rows_live: int
-    rows_built: int
-    digest_live: str
-    digest_built: str
-    # The key of the first row that differs, as text; empty when none does.
-    first_difference: str
-
-    @property
-    def equal(self) -> bool:
-        """Whether both hold the same rows."""
-        return self.digest_live == self.digest_built
 
 
 async def digest_tables(connection: Connection, schema: str) -> dict[str, TableDigest]:

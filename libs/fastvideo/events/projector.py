@@ -48,6 +48,8 @@ class Projector:
     """Reads the log from where the projection stands and hands it over, batch by batch.
 
     Several processes may project into the same rows: each passes over what another took in.
+    Until it has come to where the log was when it began, the rows may lack anything, and whoever
+    asks whether they are fresh is told so; from then on rows that are behind are only old.
     """
 
     def __init__(
@@ -63,6 +65,7 @@ class Projector:
         self._limits = limits
         self._positions: dict[int, int] = {}
         self._moved = asyncio.Condition()
+        self._filled = False
 
     async def reached(self, heads: Mapping[int, int]) -> None:
         """Return when the projection holds every event up to these offsets."""
@@ -70,11 +73,19 @@ class Projector:
             await self._moved.wait_for(lambda: self._holds(heads))
 
     async def is_fresh(self, timeout_s: float) -> bool:
-        """Wait until the projection holds what is in the log now; whether it did in time."""
+        """Wait until the projection holds what is in the log now; whether it did in time.
+
+        Raises Unavailable with the reason PROJECTION_FILLING when it did not and the rows are
+        still being filled: what they lack is not known to be absent.
+        """
+        heads: Mapping[int, int] = {}
         try:
             async with asyncio.timeout(timeout_s):
-                await self.reached(await self._log.heads())
+                heads = await self._log.heads()
+                await self.reached(heads)
         except TimeoutError:
+            if not self._filled:
+                raise self._filling(heads) from None
             return False
         return True
 
@@ -87,6 +98,15 @@ class Projector:
                 _LOG.warning("projection waits for the database", error=error.message)
                 await asyncio.sleep(RETRY_S)
 
+    def _filling(self, heads: Mapping[int, int]) -> Unavailable:
+        total = sum(heads.values())
+        done = min(sum(self._positions.values()), total)
+        return Unavailable(
+            f"the rows are being filled from the log: {done} of {total} events",
+            reason="PROJECTION_FILLING",
+            attributes={"events_done": str(done), "events_total": str(total)},
+        )
+
     def _holds(self, heads: Mapping[int, int]) -> bool:
         return all(self._positions.get(p, 0) >= offset for p, offset in heads.items())
 
@@ -94,9 +114,11 @@ class Projector:
         """Read on from where the projection stands now."""
         found = await self._projection.positions()
         cursors = {p: found.get(p, 0) for p in range(self._log.partition_count)}
+        goal = await self._log.heads()
         await self._move(cursors)
         subscription = LogSubscription(self._log, cursors, self._wakeups, self._limits)
         while True:
+            self._filled = self._filled or self._holds(goal)
             batch = await subscription.next_batch()
             await self._projection.apply(batch)
             await self._move({batch[-1].partition: batch[-1].offset})

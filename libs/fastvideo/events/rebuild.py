@@ -10,16 +10,15 @@ that owns the projection starts, or by the next rebuild.
 """
 
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import Any, Final
 
 from fastvideo.errors import FailedPrecondition, Unavailable
 from fastvideo.events.postgres_pool import Connection, PostgresPool
 from fastvideo.events.postgres_projection import PostgresProjection
-from fastvideo.events.projection_digest import TableComparison, compare
+from fastvideo.events.projection_digest import compare
 from fastvideo.events.projection_schemas import (
     Layout,
     drop,
@@ -28,6 +27,12 @@ from fastvideo.events.projection_schemas import (
     make_tables,
     open_pool,
     swap,
+)
+from fastvideo.events.rebuild_report import (
+    RebuildPhase,
+    RebuildProgress,
+    RebuildReport,
+    TableComparison,
 )
 from fastvideo.events.store import EventLog
 from fastvideo.telemetry.logging import get_logger
@@ -43,42 +48,6 @@ CALL_TIMEOUT_S: Final = 3_600.0
 _SNAPSHOT: Final[dict[str, Any]] = {"isolation": "repeatable_read", "readonly": True}
 
 _REBUILDING: Final = "SELECT pg_try_advisory_lock(hashtextextended('rebuild:' || $1, 0))"
-
-
-class RebuildPhase(StrEnum):
-    """What a rebuild does now."""
-
-    BUILDING = "building"
-    COMPARING = "comparing"
-    SWAPPING = "swapping"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RebuildProgress:
-    """How far a rebuild is."""
-
-    phase: RebuildPhase
-    events_done: int
-    # What the live projection holds.
-    events_total: int
-    seconds: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RebuildReport:
-    """What a rebuild found and did."""
-
-    projection: str
-    layout_version: int
-    # By partition, the offset at which both were compared.
-    positions: Mapping[int, int]
-    tables: tuple[TableComparison, ...]
-    # Whether the rows were the same.
-    equal: bool
-    # Whether the built rows are the live ones now.
-    swapped: bool
-    events: int
-    seconds: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,7 +102,7 @@ class _Build:
 
 async def rebuild(
     dsn: str, log: EventLog, projection: type[PostgresProjection], options: RebuildOptions
-) -> AsyncIterator[RebuildProgress | RebuildReport]:
+) -> AsyncGenerator[RebuildProgress | RebuildReport, None]:
     """Rebuild a projection; tells how far it is, and at last what came of it.
 
     Raises FailedPrecondition when the projection is being rebuilt already or the log was restored

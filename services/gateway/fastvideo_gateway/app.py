@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from fastvideo.api.artifacts.v1 import artifacts_pb2, artifacts_pb2_grpc
+from fastvideo.api.events.v1 import projections_pb2_grpc
 from fastvideo.api.gateway.v1 import gateway_pb2, gateway_pb2_grpc
 from fastvideo.api.sessions.v1 import sessions_pb2, sessions_pb2_grpc
 from fastvideo.clock import Clock, SystemClock
@@ -14,6 +15,7 @@ from fastvideo.deployment.catalog import Catalog
 from fastvideo.events.appender import Appender
 from fastvideo.events.open_bus import open_bus
 from fastvideo.events.postgres import PostgresEventStore
+from fastvideo.events.projection_service import KeptProjections, ProjectionServicer
 from fastvideo.events.projector import Projector
 from fastvideo.events.store import Appends, EventLog
 from fastvideo.events.subscription import PollLimits
@@ -121,10 +123,19 @@ async def running_gateway(config: Config) -> AsyncIterator[RunningGateway]:
             polling=polling,
             shard=config.shard,
         )
+        projections = ProjectionServicer(
+            KeptProjections(config.postgres_dsn, log, (index,)),
+            behind=[projections_pb2_grpc.ProjectionServiceStub(sessions)],
+        )
         server = Server(
             config.listen,
-            services(
-                GatewayService(core.parts), ArtifactProxy(artifact_stub), SessionProxy(session_stub)
+            (
+                *services(
+                    GatewayService(core.parts),
+                    ArtifactProxy(artifact_stub),
+                    SessionProxy(session_stub),
+                ),
+                projections.service(),
             ),
             ready=False,
         )

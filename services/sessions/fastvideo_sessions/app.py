@@ -17,6 +17,7 @@ from fastvideo.events.catalog import decode_from_bus, event_of
 from fastvideo.events.consumer import ConsumerParts, run_consumer
 from fastvideo.events.open_bus import open_bus
 from fastvideo.events.postgres import PostgresEventStore
+from fastvideo.events.projection_service import KeptProjections, ProjectionServicer
 from fastvideo.events.projector import Projector
 from fastvideo.events.store import Appends, EventStore
 from fastvideo.events.subscription import PollLimits
@@ -136,5 +137,8 @@ async def running_sessions(config: Config) -> AsyncIterator[RunningSessions]:
             sessions_pb2_grpc.add_SessionServiceServicer_to_server,
             SessionServicer(core.parts),
         )
-        server = await stack.enter_async_context(Server(config.listen, [service]))
+        projections = ProjectionServicer(KeptProjections(config.postgres_dsn, store, (index,)))
+        server = await stack.enter_async_context(
+            Server(config.listen, [service, projections.service()])
+        )
         yield RunningSessions(server.address, core, task)

@@ -11,7 +11,8 @@ from fastvideo.events.postgres import PostgresEventStore
 from fastvideo.events.postgres_pool import Connection
 from fastvideo.events.postgres_projection import Layout, PostgresProjection
 from fastvideo.events.projector import Projector
-from fastvideo.events.rebuild import RebuildOptions, RebuildReport, rebuild
+from fastvideo.events.rebuild import RebuildOptions, rebuild
+from fastvideo.events.rebuild_report import RebuildReport
 from fastvideo.events.records import StoredEvent
 from tests.plugins.waiting import running
 

@@ -12,7 +12,9 @@ import pytest
 from fastvideo.errors import FailedPrecondition
 from fastvideo.events import rebuild as rebuilding
 from fastvideo.events.postgres import PostgresEventStore
-from fastvideo.events.rebuild import RebuildOptions, RebuildProgress, rebuild
+from fastvideo.events.postgres_projection import Layout
+from fastvideo.events.rebuild import RebuildOptions, rebuild
+from fastvideo.events.rebuild_report import RebuildProgress
 from tests.contract.event_store_cases import command
 from tests.integration.events.tallies import LAYOUT, Tallies, followed, rebuilt
 from tests.plugins.waiting import eventually
@@ -218,7 +220,7 @@ async def test_a_layout_of_another_version_is_dropped_once_nobody_has_it_open(
     filled: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Newer(Tallies):
-        layout = rebuilding.Layout("tallies", 4, LAYOUT.statements)
+        layout = Layout("tallies", 4, LAYOUT.statements)
 
     async with followed(filled) as (tallies, _):
         newer = await Newer.open(filled, 1)

@@ -48,7 +48,8 @@ async def test_it_takes_in_what_was_there_and_what_comes() -> None:
     log, rows = MemoryEventStore(), Rows()
     ids = await write(log, 3)
     projector = Projector(log, rows, limits=POLLING)
-    assert not await projector.is_fresh(0.0)
+    with pytest.raises(Unavailable, match="being filled from the log: 0 of 3 events"):
+        await projector.is_fresh(0.0)
     async with running(projector.run()):
         assert await projector.is_fresh(10.0)
         assert rows.ids == ids
@@ -76,6 +77,17 @@ async def test_it_waits_while_the_rows_are_away_and_loses_nothing() -> None:
         async with asyncio.timeout(10.0):
             await projector.reached({0: 3})
     assert rows.ids == ids
+
+
+async def test_rows_that_were_filled_once_are_old_and_no_lie() -> None:
+    log, rows = MemoryEventStore(), Rows()
+    await write(log, 3)
+    projector = Projector(log, rows, limits=POLLING)
+    async with running(projector.run()):
+        assert await projector.is_fresh(10.0)
+        rows.failures = 1_000_000
+        await write(log, 1)
+        assert not await projector.is_fresh(0.01)
 
 
 async def test_events_must_follow_the_position() -> None:
