@@ -8,7 +8,7 @@ import sys
 
 import typer
 
-from fastvideo.cli import explain, generate, models, requests, sessions, simulate, stack
+from fastvideo.cli import explain, generate, log, models, requests, sessions, simulate, stack
 from fastvideo.cli.config import load_config
 from fastvideo.cli.failures import report
 from fastvideo.version import program_version
@@ -33,6 +33,7 @@ def build() -> typer.Typer:
     generate.register(app)
     requests.register(app)
     explain.register(app)
+    log.register(app)
     simulate.register(app)
     models.register(app)
     sessions.register(app)

@@ -1,0 +1,27 @@
+"""`fastvideo log`: what is in the event log, and whether it is as it must be.
+
+Each command takes `--gateway`, `--data` and `--json` like all others, and imports what it needs
+when it runs.
+"""
+
+import os
+
+import typer
+
+from fastvideo.cli.stack import DataOption
+
+
+def register(parent: typer.Typer) -> None:
+    """Add the commands to an application."""
+    app = typer.Typer(
+        help="The event log: read it, follow it, export it, check it.", no_args_is_help=True
+    )
+    parent.add_typer(app, name="log")
+
+
+def gateway_address(gateway: str, data: DataOption) -> str:
+    """The gateway that a command of this group talks to."""
+    from fastvideo.cli.config import load_config
+    from fastvideo.cli.connection import find_gateway
+
+    return find_gateway(load_config(os.environ), gateway, data)
