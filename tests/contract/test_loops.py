@@ -9,12 +9,15 @@ import torch
 
 from fastvideo.cache.features import TextFeatureCache
 from fastvideo.errors import ContractViolation
+from fastvideo.loops.behavior import Captured
 from fastvideo.loops.contract import LoopOutput, PlanContext, StepContext
 from fastvideo.loops.runner import run_loop
 from fastvideo.loops.samplers import UniPCState
+from fastvideo.loops.snapshot_format import SnapshotMismatch, decode
+from fastvideo.loops.snapshots import load_state, save_state
 from fastvideo.loops.suite import LoopCase, LoopReport, check_loop
 from fastvideo.models.wan.loops.denoise import DenoiseKernel, DenoiseOutput, DenoiseState
-from fastvideo.requests.types import RequestKind
+from fastvideo.requests.types import Capture, OutputSpec, RequestKind
 from fastvideo.scheduling.work import LoopRef, WorkPlan, WorkUnit
 from tests.parity.wan import embedded_model, generation
 
@@ -104,6 +107,88 @@ def test_the_denoise_loop_from_an_image_keeps_the_contract_with_mixed_steps_and_
     assert report.units == (4, 2, 3, 4)
     assert report.batch_max >= 2
     assert report.forwards_shared < report.forwards_alone
+
+
+def noisy(index: int, noise_level: float = 0.7, **changes: Any) -> LoopCase:
+    """A case of the denoise loop that samples with noise and captures it."""
+    case = features(index, sampler="flow_sde", noise_level=noise_level, **changes)
+    request = replace(case.request, outputs=OutputSpec(video=True, capture=Capture.BEHAVIOR))
+    return replace(case, request=request)
+
+
+@pytest.mark.row("LOOP-01", "LOOP-02", "LOOP-03", "LOOP-04", "LOOP-05", "LOOP-07")
+def test_the_denoise_loop_keeps_the_contract_with_noise_of_several_levels() -> None:
+    cases = [
+        noisy(0, steps=4),
+        noisy(1, steps=3, noise_level=0.3, guidance_scale=5.0),
+        noisy(2, steps=4, noise_level=0.0),
+        noisy(3, steps=2),
+    ]
+    report = check("denoise", cases, None)
+    assert report.units == (4, 3, 4, 2)
+    # Any levels share a forward: the noise is drawn after it.
+    assert report.batch_max >= 3
+
+
+def test_a_captured_trajectory_is_what_was_sampled_and_changes_no_bit() -> None:
+    model, case = embedded_model(), noisy(1, steps=4)
+    plain = replace(case.request, outputs=OutputSpec(video=True))
+    states: list[DenoiseState] = []
+    kernel = model.kernels["denoise"]
+    with_it = run_loop(kernel, case.request, case.inputs, model, on_step=states.append)
+    without: list[DenoiseState] = []
+    bare = run_loop(kernel, plain, case.inputs, model, on_step=without.append)
+    assert bare.digests == with_it.digests
+    assert set(bare.values) == {"latents"}
+    assert [kernel.state_bytes(a) for a in states] == [kernel.state_bytes(b) for b in without]
+    assert all(state.trajectory is None for state in without)
+    captured = Captured.of(with_it.values["trajectory"])
+    assert len(captured.latents) == 5
+    for state, latents in zip(states, captured.latents[1:], strict=True):
+        assert torch.equal(state.latents, latents)
+    # The last step adds no noise.
+    assert len(captured.log_probs) == 3
+    assert captured.sampler == "flow_sde"
+    assert captured.attention_backend == "native"
+    assert captured.fingerprint["torch"] == torch.__version__
+
+
+def test_of_a_video_from_an_image_the_held_frame_is_no_part_of_the_likelihood() -> None:
+    model, case = embedded_model(), first_frame(0, steps=3, sampler="flow_sde", noise_level=0.7)
+    request = replace(case.request, outputs=OutputSpec(video=True, capture=Capture.BEHAVIOR))
+    kernel = model.kernels["denoise_first_frame"]
+    made = Captured.of(run_loop(kernel, request, case.inputs, model).values["trajectory"])
+    still = replace(request, sampling=replace(request.sampling, num_frames=1))
+    alone = first_frame(0, steps=3, num_frames=1)
+    held = Captured.of(run_loop(kernel, still, alone.inputs, model).values["trajectory"])
+    assert len(made.log_probs) == 2
+    assert all(value != 0.0 for value in made.log_probs)
+    assert held.log_probs == (0.0, 0.0)
+
+
+@pytest.mark.parametrize("changes", [{"sampler": ""}, {"noise_level": 0.3}, {"seed": 9}])
+def test_a_snapshot_of_other_noise_is_refused(changes: dict[str, Any]) -> None:
+    model, case = embedded_model(), noisy(1, steps=4)
+    kernel = model.kernels["denoise"]
+    ref = LoopRef(request_id="r", node_id="n", attempt=1)
+    saved = decode(save_state(kernel, kernel.init_state(ref, case.request, case.inputs, model)))
+    other = replace(case.request, sampling=replace(case.request.sampling, **changes))
+    with pytest.raises(SnapshotMismatch):
+        load_state(kernel, saved, ref, other, model)
+
+
+def test_steps_of_two_samplers_never_share_a_forward() -> None:
+    model = embedded_model()
+    keys = set()
+    for case in (features(0, steps=4), noisy(0, steps=4)):
+        kernel = model.kernels["denoise"]
+        state = kernel.init_state(
+            LoopRef(request_id="r", node_id="n", attempt=1), case.request, case.inputs, model
+        )
+        plan = kernel.plan_step(state, PlanContext(model_instance_id="m"))
+        assert plan is not None
+        keys.add(plan.units[0].batch_key)
+    assert len(keys) == 2
 
 
 def test_steps_with_and_without_an_image_never_share_a_forward() -> None:

@@ -9,6 +9,9 @@ from fastvideo.requests.types import RequestSpec
 
 _MARGIN: Final = 1.1
 _SHAPES_MAX: Final = 256
+# The latents of a step are at most a twelfth of the frames, and a request keeps more than those;
+# while a loop hands its trajectory on, both hold it.
+_STEP_SHARE: Final = 1 / 6
 
 Shape = tuple[int, int, int]
 """Width, height and frames."""
@@ -27,7 +30,8 @@ class ResidencyBook:
     """Resident peaks by program and shape; safe to use from any thread.
 
     What is kept grows with pixels and at most as fast, so one measured shape, such as that of
-    the warm-up, bounds any other: a larger one by proportion, a smaller one as it is.
+    the warm-up, bounds any other: a larger one by proportion, a smaller one as it is. One that
+    captures its trajectory keeps the latents of every step beside that, and teaches nothing.
     """
 
     def __init__(self) -> None:
@@ -38,6 +42,8 @@ class ResidencyBook:
         self, model_instance_id: str, request: RequestSpec, peak_bytes: int, values: int
     ) -> None:
         """Take in what a request held at most, and how many values its loops left."""
+        if request.outputs.capture is not None:
+            return
         with self._lock:
             key = (model_instance_id, request.program_id)
             seen = self._programs.setdefault(key, _Program())
@@ -59,7 +65,10 @@ class ResidencyBook:
             seen = [own] if own is not None and own.peaks else self._of(model_instance_id)
             # The tightest bound of its own program; of others', the widest, as they differ.
             bounds = [_bound(program, _shape(request)) for program in seen if program.peaks]
-        return int(max(bounds, default=0) * _MARGIN)
+        captured = 0.0
+        if request.outputs.capture is not None:
+            captured = (request.sampling.steps + 1) * _STEP_SHARE
+        return int(max(bounds, default=0) * (1.0 + captured) * _MARGIN)
 
     def typical_bytes(self) -> int:
         """What one request keeps, of the smallest size that was seen of each program.

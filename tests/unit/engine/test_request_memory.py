@@ -1,6 +1,7 @@
 """A request's memory is claimed whole before it begins; what it really took is learned."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,7 +10,13 @@ from fastvideo.engine.claims import Claims
 from fastvideo.engine.residency import ResidencyBook
 from fastvideo.errors import Cancelled, Unavailable
 from fastvideo.memory.pools import MemoryPools, MemoryTag, OutOfMemory
-from fastvideo.requests.types import OutputSpec, RequestKind, RequestSpec, SamplingParams
+from fastvideo.requests.types import (
+    Capture,
+    OutputSpec,
+    RequestKind,
+    RequestSpec,
+    SamplingParams,
+)
 from fastvideo.scheduling.commands import ExecuteBatch, PrepareLoop, ReleaseLoops
 from fastvideo.scheduling.events import LoopFailed
 from fastvideo.scheduling.work import CancelScope, CancelScopeKind, UnitKind, WorkPlan
@@ -135,6 +142,20 @@ def test_a_request_that_ended_early_lowers_no_bound() -> None:
     assert book.expected_bytes("mi", request(width=20)) == 2_200
     book.note("mi", request(), 2_000, values=4)
     assert book.expected_bytes("mi", request()) == 2_200
+
+
+def test_one_that_captures_is_expected_to_keep_every_step_and_teaches_nothing() -> None:
+    book = ResidencyBook()
+    book.note("mi", request(), 1_200, values=3)
+    spec = request()
+    captured = replace(
+        spec,
+        outputs=OutputSpec(capture=Capture.BEHAVIOR),
+        sampling=replace(spec.sampling, steps=11),
+    )
+    assert book.expected_bytes("mi", captured) == 3 * book.expected_bytes("mi", spec)
+    book.note("mi", captured, 9_000, values=5)
+    assert book.expected_bytes("mi", spec) == 1_320
 
 
 def test_another_program_of_the_model_is_a_first_guess_and_another_model_is_none() -> None:
