@@ -100,6 +100,51 @@ def small_worker(start_worker: Any) -> Iterator[Any]:
     stop(worker)
 
 
+@pytest.mark.row("MEM-01")
+async def test_memory_is_reserved_by_tag_given_back_and_refused_by_name(
+    small_worker: Any,
+    client_type: Any,
+    driver: Any,
+    entry: CatalogEntry,
+    make_spec: MakeSpec,
+    epoch: int,
+) -> None:
+    async with (
+        calls_of(small_worker) as calls,
+        client_type(small_worker.address, epoch) as client,
+    ):
+        idle = await calls.call("Health")
+        assert set(idle.memory_budget_bytes) == {"weights", "activations", "caches", "staging"}
+        assert idle.memory_bytes["weights"] > 10 << 20
+        assert idle.memory_reserved_bytes["activations"] == 0
+
+        await driver(client, entry, make_spec("holds")).until("denoise")
+        held = await calls.call("Health")
+        assert held.memory_reserved_bytes["activations"] > 0
+        for tag, budget in held.memory_budget_bytes.items():
+            assert held.memory_bytes[tag] <= budget
+
+        budgets = held.memory_budget_bytes
+        too_large = (budgets["staging"] + budgets["caches"]) // 4 + 1
+        with pytest.raises(ResourceExhausted) as caught:
+            await calls.call(
+                "Transfer",
+                manifest=manifest("large", consumer_id="holds/1", shape=[too_large]),
+                payload=encode_tensors({"large": torch.zeros(too_large)}),
+            )
+        assert (caught.value.reason, caught.value.subject) == ("OUT_OF_MEMORY", "staging")
+        # The refusal took nothing from anybody.
+        after = await calls.call("Health")
+        assert dict(after.memory_reserved_bytes) == dict(held.memory_reserved_bytes)
+
+        await client.release("holds")
+        await calls.until_idle()
+        freed = await calls.call("Health")
+        assert freed.memory_reserved_bytes["activations"] == 0
+        assert freed.memory_bytes["activations"] == idle.memory_bytes["activations"]
+        assert freed.memory_bytes["weights"] == idle.memory_bytes["weights"]
+
+
 @pytest.mark.row("MEM-03")
 async def test_a_role_is_refused_beyond_its_share_while_others_have_the_pool(
     small_worker: Any,
