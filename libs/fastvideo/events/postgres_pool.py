@@ -42,7 +42,7 @@ NOT_MIGRATED = (
 IDLE_S_MAX: Final = 300.0
 
 Connection: TypeAlias = "PoolConnectionProxy[asyncpg.Record]"
-OnConnect: TypeAlias = Callable[[Connection], Coroutine[Any, Any, None]]
+OnConnect: TypeAlias = Callable[["asyncpg.Connection[asyncpg.Record]"], Coroutine[Any, Any, None]]
 
 
 class PostgresPool:

@@ -14,6 +14,8 @@ import secrets
 from dataclasses import dataclass
 from typing import Final
 
+import asyncpg
+
 from fastvideo.errors import Unavailable
 from fastvideo.events.postgres_pool import Connection, PostgresPool
 from fastvideo.telemetry.logging import get_logger
@@ -74,7 +76,7 @@ async def open_pool(
 ) -> PostgresPool:
     """Connections that find a schema's tables by their bare names, and hold it open."""
 
-    async def hold(connection: Connection) -> None:
+    async def hold(connection: "asyncpg.Connection[asyncpg.Record]") -> None:
         await connection.execute(_OPEN_SHARED, schema)
 
     return await PostgresPool.open(
