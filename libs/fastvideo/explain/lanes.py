@@ -30,6 +30,9 @@ class Bar:
     seconds: float
     # What ran, or why nothing did.
     shows: UnitKind | WaitCause
+    # The unit that ran or waited, and the batch that ran; empty where there is none.
+    unit_id: str = ""
+    batch_id: str = ""
 
 
 @dataclass(slots=True)
@@ -100,12 +103,13 @@ def _stage(
         and wait.begun_at <= (stage.prepared_at or explanation.explained_at)
     ]
     for unit in units:
-        lane.bars += [_wait(wait, explanation) for wait in unit.waits]
+        lane.bars += [_wait(wait, explanation, unit.unit_id) for wait in unit.waits]
     for unit in units:
         if unit.started_at is not None and unit.outcome is not UnitOutcome.DROPPED:
             end = unit.ended_at or explanation.explained_at
             start_s = since(unit.started_at, explanation)
-            lane.bars.append(Bar(start_s, since(end, explanation) - start_s, unit.kind))
+            seconds = since(end, explanation) - start_s
+            lane.bars.append(Bar(start_s, seconds, unit.kind, unit.unit_id, unit.batch_id))
     lane.note = _figures(stage)
     return lane
 
@@ -168,11 +172,12 @@ def _batch(batch: ExplainedBatch, explanation: Explanation) -> Bar | None:
         return None
     end = batch.ended_at or explanation.explained_at
     start_s = since(batch.started_at, explanation)
-    return Bar(start_s, since(end, explanation) - start_s, batch.kind)
+    seconds = since(end, explanation) - start_s
+    return Bar(start_s, seconds, batch.kind, batch_id=batch.batch_id)
 
 
-def _wait(wait: ExplainedWait, explanation: Explanation) -> Bar:
-    return Bar(since(wait.begun_at, explanation), wait.seconds, wait.cause)
+def _wait(wait: ExplainedWait, explanation: Explanation, unit_id: str = "") -> Bar:
+    return Bar(since(wait.begun_at, explanation), wait.seconds, wait.cause, unit_id)
 
 
 def kinds(made: Iterable[Lane]) -> list[UnitKind]:

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from fastvideo.api.artifacts.v1 import artifacts_pb2, artifacts_pb2_grpc
 from fastvideo.api.events.v1 import projections_pb2_grpc
@@ -26,17 +26,23 @@ from fastvideo.service import end_task
 from fastvideo_gateway.cancellation import Canceller
 from fastvideo_gateway.config import Config
 from fastvideo_gateway.explaining import Explainer
-from fastvideo_gateway.health import HealthListener, Readiness, keep_checking
+from fastvideo_gateway.health import Readiness, keep_checking
+from fastvideo_gateway.http.app import HttpParts, http_app
+from fastvideo_gateway.http.listener import HttpListener
 from fastvideo_gateway.index import RequestIndex
 from fastvideo_gateway.index_postgres import PostgresIndex
 from fastvideo_gateway.listing import Lister
 from fastvideo_gateway.models import ModelDirectory
 from fastvideo_gateway.offers import offered_models
+from fastvideo_gateway.past import RequestPast
 from fastvideo_gateway.proxy import ArtifactProxy, SessionProxy
 from fastvideo_gateway.service import GatewayParts, GatewayService
 from fastvideo_gateway.stored_inputs import StoredInputs
 from fastvideo_gateway.submission import ChecksInputs, Submitter
 from fastvideo_gateway.watching import WatchHub
+
+if TYPE_CHECKING:
+    from fastvideo.api.artifacts.v1.artifacts_pb2_grpc import ArtifactServiceAsyncStub
 
 # With hints from the other services an idle gateway need not look often.
 POLLING_BESIDE_HINTS: Final = PollLimits(interval_s_max=1.0)
@@ -140,7 +146,7 @@ async def running_gateway(config: Config) -> AsyncIterator[RunningGateway]:
             ready=False,
         )
         readiness = Readiness()
-        http = HealthListener(config.http_listen, readiness) if config.http_listen else None
+        http = _http(config.http_listen, core, artifact_stub, readiness)
         task = asyncio.create_task(_run(core, readiness, server, log), name="gateway")
         stack.push_async_callback(end_task, task)
         await stack.enter_async_context(server)
@@ -174,6 +180,17 @@ def services(
             sessions,
         ),
     )
+
+
+def _http(
+    listen: str, core: Core, artifacts: "ArtifactServiceAsyncStub", readiness: Readiness
+) -> HttpListener | None:
+    if not listen:
+        return None
+    closing = asyncio.Event()
+    past = RequestPast(core.parts.log, SystemClock())
+    parts = HttpParts(core.parts, past, artifacts, readiness, closing)
+    return HttpListener(listen, http_app(parts, listen), closing)
 
 
 async def _run(core: Core, readiness: Readiness, server: Server, log: EventLog) -> None:

@@ -4,7 +4,7 @@ The port has two adapters: one in memory and one in Postgres. Both take the log'
 order of each partition, any number of times, and remember how far they came.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -14,7 +14,7 @@ from fastvideo.events.projector import Projection
 from fastvideo.events.records import StoredEvent
 from fastvideo.events.views import event_for_view
 from fastvideo.requests.state import STREAM_PREFIX, evolve
-from fastvideo.requests.types import RequestState, RequestStatus
+from fastvideo.requests.types import RequestState, RequestStatus, TextPart
 from fastvideo.rpc.paging import PagePosition
 from fastvideo.scheduling.events import LeaderElected, WorkerAttached, WorkerLost
 from fastvideo.telemetry.logging import get_logger
@@ -36,6 +36,9 @@ class ListQuery:
     statuses: frozenset[RequestStatus] | None = None
     # Empty lists all.
     session_id: str = ""
+    model_id: str = ""
+    # Lower case; each must occur in the id, the model's id or a text of the request.
+    words: tuple[str, ...] = ()
     after: PagePosition | None = None
 
 
@@ -44,6 +47,12 @@ class RequestIndex(Projection, Protocol):
 
     async def list_requests(self, query: ListQuery) -> tuple[RequestState, ...]:
         """The requests of a query, newest first."""
+        ...
+
+    async def find_requests(
+        self, tenant_id: str, request_ids: Sequence[str]
+    ) -> tuple[RequestState, ...]:
+        """Those of a tenant with these ids, in no order; unknown ones are left out."""
         ...
 
     async def attached_workers(self) -> tuple[WorkerAttached, ...]:
@@ -62,6 +71,14 @@ class Changes:
     requests: Mapping[str, RequestState]
     # None for a worker that is gone.
     workers: Mapping[str, WorkerAttached | None]
+
+
+def searched_text(state: RequestState) -> str:
+    """What the words of a query are looked for in, lower case."""
+    spec = state.spec
+    texts = (part.text for part in spec.inputs if isinstance(part, TextPart))
+    # Postgres has no text with a zero byte in it.
+    return "\n".join((spec.request_id, spec.model_id, *texts)).lower().replace("\0", " ")
 
 
 def touched_requests(events: Iterable[StoredEvent]) -> list[str]:

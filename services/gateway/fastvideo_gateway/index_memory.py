@@ -6,7 +6,7 @@ from fastvideo.events.projector import fresh_events
 from fastvideo.events.records import StoredEvent
 from fastvideo.requests.types import RequestState
 from fastvideo.scheduling.events import WorkerAttached
-from fastvideo_gateway.index import ListQuery, fold_changes
+from fastvideo_gateway.index import ListQuery, fold_changes, searched_text
 
 
 class MemoryIndex:
@@ -39,6 +39,14 @@ class MemoryIndex:
         found.sort(key=lambda state: (state.accepted_at, state.spec.request_id), reverse=True)
         return tuple(found[: query.limit])
 
+    async def find_requests(
+        self, tenant_id: str, request_ids: Sequence[str]
+    ) -> tuple[RequestState, ...]:
+        found = (self._requests.get(request_id) for request_id in dict.fromkeys(request_ids))
+        return tuple(
+            state for state in found if state is not None and state.spec.tenant_id == tenant_id
+        )
+
     async def attached_workers(self) -> tuple[WorkerAttached, ...]:
         return tuple(self._workers.values())
 
@@ -48,9 +56,12 @@ class MemoryIndex:
 
 def _matches(state: RequestState, query: ListQuery) -> bool:
     spec, after = state.spec, query.after
+    text = searched_text(state) if query.words else ""
     return (
         spec.tenant_id == query.tenant_id
         and (query.statuses is None or state.status in query.statuses)
         and query.session_id in ("", spec.session_id)
+        and query.model_id in ("", spec.model_id)
+        and all(word in text for word in query.words)
         and (after is None or (state.accepted_at, spec.request_id) < (after.at, after.item_id))
     )

@@ -12,13 +12,14 @@ from fastvideo.scheduling.events import WorkerAttached
 from fastvideo_gateway.index import (
     ListQuery,
     fold_changes,
+    searched_text,
     touched_requests,
     touched_workers,
 )
 
 LAYOUT: Final = Layout(
     schema="gateway",
-    version=1,
+    version=2,
     statements=(
         """
         CREATE TABLE {schema}.requests (
@@ -27,7 +28,9 @@ LAYOUT: Final = Layout(
             session_id text COLLATE "C" NOT NULL,
             status text COLLATE "C" NOT NULL,
             accepted_at timestamptz NOT NULL,
-            state bytea NOT NULL
+            state bytea NOT NULL,
+            model_id text COLLATE "C" NOT NULL,
+            searched text COLLATE "C" NOT NULL
         )
         """,
         """
@@ -44,6 +47,10 @@ LAYOUT: Final = Layout(
             WHERE session_id <> ''
         """,
         """
+        CREATE INDEX requests_of_model
+            ON {schema}.requests (tenant_id, model_id, accepted_at DESC, request_id DESC)
+        """,
+        """
         CREATE TABLE {schema}.workers (
             worker_id text COLLATE "C" NOT NULL PRIMARY KEY,
             attached bytea NOT NULL
@@ -55,8 +62,9 @@ LAYOUT: Final = Layout(
 _UPSERT_REQUESTS: Final = """
 INSERT INTO requests AS r
     SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::text[],
-                         $5::timestamptz[], $6::bytea[])
-    ON CONFLICT (request_id) DO UPDATE SET status = excluded.status, state = excluded.state
+                         $5::timestamptz[], $6::bytea[], $7::text[], $8::text[])
+    ON CONFLICT (request_id) DO UPDATE SET
+        status = excluded.status, state = excluded.state, searched = excluded.searched
 """
 
 _UPSERT_WORKER: Final = """
@@ -83,6 +91,13 @@ class PostgresIndex(PostgresProjection):
             rows = await connection.fetch(sql, *arguments)
         return tuple(wire.decode(RequestState, row["state"]) for row in rows)
 
+    async def find_requests(
+        self, tenant_id: str, request_ids: Sequence[str]
+    ) -> tuple[RequestState, ...]:
+        async with self._pool.connection() as connection:
+            found = await _load_requests(connection, list(request_ids))
+        return tuple(state for state in found.values() if state.spec.tenant_id == tenant_id)
+
     async def attached_workers(self) -> tuple[WorkerAttached, ...]:
         async with self._pool.connection() as connection:
             return tuple((await _load_workers(connection)).values())
@@ -102,6 +117,10 @@ def _list_statement(query: ListQuery) -> tuple[str, list[object]]:
         where("status = ANY({})", [status.value for status in query.statuses])
     if query.session_id:
         where("session_id = {} AND session_id <> ''", query.session_id)
+    if query.model_id:
+        where("model_id = {}", query.model_id)
+    for word in query.words:
+        where("strpos(searched, {}) > 0", word)
     if query.after is not None:
         after = query.after
         where("(accepted_at, request_id) < ({}, {})", after.at, after.item_id)
@@ -139,6 +158,8 @@ async def _store_requests(connection: Connection, states: Sequence[RequestState]
         [state.status.value for state in states],
         [state.accepted_at for state in states],
         [wire.encode(state) for state in states],
+        [spec.model_id for spec in specs],
+        [searched_text(state) for state in states],
     )
 
 

@@ -1,8 +1,10 @@
 """Lists of requests, newest first, page by page."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
+from fastvideo.errors import InvalidField
 from fastvideo.requests.state import TERMINAL_STATUSES
 from fastvideo.requests.types import RequestState, RequestStatus
 from fastvideo.rpc.paging import (
@@ -17,6 +19,10 @@ from fastvideo_gateway.index import ListQuery, RequestIndex
 # How long a list waits for the index to reach what the log holds when the call comes; after
 # that an older list is better than none.
 FRESHNESS_WAIT_S: Final = 1.0
+
+# Of what is searched for; each word looks through every request.
+SEARCH_CHARACTERS_MAX: Final = 200
+SEARCH_WORDS_MAX: Final = 8
 
 ACTIVE_STATUSES: Final = frozenset(RequestStatus) - TERMINAL_STATUSES
 
@@ -52,15 +58,25 @@ class Lister:
         token: str = "",
         status: RequestStatus | None = None,
         session_id: str = "",
+        model_id: str = "",
+        search: str = "",
     ) -> RequestPage:
-        """One page. Raises InvalidField for a size or token that is not allowed."""
+        """One page; of a search, those in whose id, model or texts each word occurs.
+
+        Raises InvalidField for a size, token or search that is not allowed.
+        """
         size = checked_page_size(page_size)
-        filters = ("requests", tenant_id, status or "", session_id)
+        words = _words(search)
+        filters: tuple[str, ...] = ("requests", tenant_id, status or "", session_id)
+        # Tokens of lists without these are what they were.
+        filters += (model_id, *words) if model_id or words else ()
         query = ListQuery(
             tenant_id=tenant_id,
             limit=size + 1,
             statuses=None if status is None else frozenset({status}),
             session_id=session_id,
+            model_id=model_id,
+            words=words,
             after=page_position(token, *filters),
         )
         await self._freshness.is_fresh(FRESHNESS_WAIT_S)
@@ -68,6 +84,11 @@ class Lister:
         if len(found) <= size:
             return RequestPage(found, "")
         return RequestPage(found[:size], page_token(_position(found[size - 1]), *filters))
+
+    async def find(self, tenant_id: str, request_ids: Sequence[str]) -> tuple[RequestState, ...]:
+        """Those of a tenant with these ids; unknown ones are left out."""
+        await self._freshness.is_fresh(FRESHNESS_WAIT_S)
+        return await self._index.find_requests(tenant_id, request_ids)
 
     async def active_requests(self, tenant_id: str, session_id: str) -> tuple[str, ...]:
         """Ids of the requests of a session that have not ended, newest first."""
@@ -85,6 +106,14 @@ class Lister:
             if len(found) < PAGE_SIZE_MAX:
                 return tuple(ids)
             query = replace(query, after=_position(found[-1]))
+
+
+def _words(search: str) -> tuple[str, ...]:
+    words = tuple(search.lower().replace("\0", " ").split())
+    if len(search) > SEARCH_CHARACTERS_MAX or len(words) > SEARCH_WORDS_MAX:
+        allowed = f"at most {SEARCH_WORDS_MAX} words and {SEARCH_CHARACTERS_MAX} characters"
+        raise InvalidField("search", search, allowed)
+    return words
 
 
 def _position(state: RequestState) -> PagePosition:

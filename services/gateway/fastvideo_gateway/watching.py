@@ -7,7 +7,7 @@ nothing piles up in memory.
 
 import asyncio
 from collections import defaultdict, deque
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Final
 
@@ -18,12 +18,13 @@ from fastvideo.events.store import EventLog
 from fastvideo.events.subscription import LogSubscription, PollLimits
 from fastvideo.events.wakeups import Wakeups
 from fastvideo.requests.reading import read_events, read_request
-from fastvideo.requests.state import is_terminal, stream_of
+from fastvideo.requests.state import STREAM_PREFIX, is_terminal, stream_of
 from fastvideo.telemetry.logging import get_logger
 
 _LOG: Final = get_logger(__name__)
 
 BUFFER_EVENTS_MAX: Final = 64
+TOUCHED_MAX: Final = 200
 # A watcher looks into the log this often even when it is told of nothing.
 SAFETY_READ_S: Final = 2.0
 RETRY_S: Final = 0.2
@@ -58,6 +59,31 @@ class _Watcher:
         return taken
 
 
+class _Touched:
+    """The requests that something happened to, each once, until they are taken."""
+
+    def __init__(self, requests_max: int) -> None:
+        self._ids: dict[str, None] = {}
+        self._requests_max = requests_max
+        self._told = asyncio.Event()
+
+    def tell(self, request_id: str) -> None:
+        """Note a request; past the limit the oldest is forgotten."""
+        self._ids.pop(request_id, None)
+        self._ids[request_id] = None
+        if len(self._ids) > self._requests_max:
+            del self._ids[next(iter(self._ids))]
+        self._told.set()
+
+    async def take(self) -> tuple[str, ...]:
+        """Those that were noted, at least one."""
+        await self._told.wait()
+        self._told.clear()
+        taken = tuple(self._ids)
+        self._ids.clear()
+        return taken
+
+
 class WatchHub:
     """Hands the log's newest events to whoever watches their requests."""
 
@@ -76,6 +102,7 @@ class WatchHub:
         self._buffer_events_max = buffer_events_max
         self._safety_read_s = safety_read_s
         self._watchers: defaultdict[str, set[_Watcher]] = defaultdict(set)
+        self._touched: set[_Touched] = set()
 
     @property
     def watcher_count(self) -> int:
@@ -93,6 +120,22 @@ class WatchHub:
             for stored in await subscription.next_batch():
                 for watcher in self._watchers.get(stored.stream_id, ()):
                     watcher.tell(stored)
+                if self._touched and stored.stream_id.startswith(STREAM_PREFIX):
+                    for touched in self._touched:
+                        touched.tell(stored.stream_id.removeprefix(STREAM_PREFIX))
+
+    async def touched(self) -> AsyncGenerator[tuple[str, ...], None]:
+        """Ids of the requests that something happens to from now on, for ever.
+
+        What happens while the caller is busy comes together; the newest `TOUCHED_MAX` of it.
+        """
+        touched = _Touched(TOUCHED_MAX)
+        self._touched.add(touched)
+        try:
+            while True:
+                yield await touched.take()
+        finally:
+            self._touched.discard(touched)
 
     async def _heads(self) -> Mapping[int, int]:
         while True:
@@ -104,7 +147,7 @@ class WatchHub:
 
     async def watch(
         self, request_id: str, after_sequence: int, tenant_id: str
-    ) -> AsyncIterator[StoredEvent]:
+    ) -> AsyncGenerator[StoredEvent, None]:
         """The request's events after a sequence number, ending with the terminal one.
 
         Sequence numbers rise by one. Raises NotFound for an unknown request and InvalidField

@@ -33,7 +33,8 @@ async def exchange(address: str, data: bytes) -> tuple[int, bytes]:
 
 
 async def get(address: str, path: str, method: str = "GET") -> tuple[int, bytes]:
-    return await exchange(address, f"{method} {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+    head = f"{method} {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+    return await exchange(address, head.encode())
 
 
 async def test_health_is_answered_and_the_rest_refused(world: World) -> None:
@@ -50,7 +51,8 @@ async def test_health_is_answered_and_the_rest_refused(world: World) -> None:
     }
     assert await get(address, "/health/live") == (200, b'{"status": "live"}')
     assert await get(address, "/health/live?probe=1", "HEAD") == (200, b"")
-    assert (await get(address, "/nothing"))[0] == 404
+    assert (await get(address, "/health/nothing"))[0] == 404
+    assert (await get(address, "/api/nothing"))[0] == 421
     assert (await get(address, "/health/live", "POST"))[0] == 405
     assert (await exchange(address, b"nonsense\r\n\r\n"))[0] == 400
     assert (await exchange(address, b"GET / HTTP/1.1\r\n" + b"a" * 20_000))[0] == 431

@@ -1,0 +1,105 @@
+"""Domain values as JSON, and typed errors as answers."""
+
+from typing import Any, Final
+
+import pydantic_core
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+
+from fastvideo.errors import (
+    AlreadyExists,
+    Cancelled,
+    Conflict,
+    DeadlineExceeded,
+    FailedPrecondition,
+    FastVideoError,
+    InvalidField,
+    NotFound,
+    ResourceExhausted,
+    Unavailable,
+)
+from fastvideo.rpc.errors import from_status, to_status
+from fastvideo.telemetry.logging import get_logger
+
+_LOG: Final = get_logger(__name__)
+
+# As google.rpc maps its codes to HTTP.
+_STATUSES: Final[tuple[tuple[type[FastVideoError], int], ...]] = (
+    (InvalidField, 400),
+    (NotFound, 404),
+    (AlreadyExists, 409),
+    (FailedPrecondition, 400),
+    (ResourceExhausted, 429),
+    (Conflict, 409),
+    (Cancelled, 499),
+    (DeadlineExceeded, 504),
+    (Unavailable, 503),
+)
+_INTERNAL: Final = 500
+
+
+def to_json(value: Any) -> bytes:
+    """A dataclass, or what is made of such, with the field names of its message."""
+    return pydantic_core.to_json(
+        value, bytes_mode="base64", inf_nan_mode="strings", fallback=_plain
+    )
+
+
+def to_record(value: Any) -> Any:
+    """As `to_json`, as dictionaries, lists and plain values."""
+    return pydantic_core.to_jsonable_python(
+        value, bytes_mode="base64", inf_nan_mode="strings", fallback=_plain
+    )
+
+
+def _plain(value: Any) -> Any:
+    """Mappings that cannot be changed are mappings nevertheless."""
+    return dict(value)
+
+
+def json_answer(value: Any, status: int = 200) -> Response:
+    """An answer that nobody keeps."""
+    headers = {"Cache-Control": "no-store"}
+    return Response(to_json(value), status, headers=headers, media_type="application/json")
+
+
+def error_record(error: FastVideoError) -> dict[str, Any]:
+    """What a caller may see of an error; as over gRPC, without paths, queries and secrets."""
+    seen = from_status(to_status(error))
+    return {
+        "reason": seen.reason,
+        "message": seen.message,
+        "field": seen.subject,
+        "attributes": seen.attributes,
+    }
+
+
+def status_of(error: FastVideoError) -> int:
+    """The HTTP status of an error."""
+    return next((status for kind, status in _STATUSES if isinstance(error, kind)), _INTERNAL)
+
+
+async def typed_error(_: Request, error: Exception) -> Response:
+    """The answer of a typed error."""
+    assert isinstance(error, FastVideoError)
+    status = status_of(error)
+    if status == _INTERNAL:
+        _LOG.error("request failed", error=error.message, reason=error.reason, exc_info=error)
+    return json_answer({"error": error_record(error)}, status)
+
+
+async def http_error(_: Request, error: Exception) -> Response:
+    """The answer when there is no such path, or not by that method."""
+    assert isinstance(error, HTTPException)
+    reason = {404: "NO_SUCH_PATH", 405: "METHOD_NOT_ALLOWED"}.get(error.status_code, "REFUSED")
+    record = {"reason": reason, "message": error.detail, "field": "", "attributes": {}}
+    answer = json_answer({"error": record}, error.status_code)
+    answer.headers.update(error.headers or {})
+    return answer
+
+
+async def unexpected_error(_: Request, error: Exception) -> Response:
+    """The answer to a defect; the server's log has its stack."""
+    hidden = FastVideoError(str(error))
+    return json_answer({"error": error_record(hidden)}, _INTERNAL)

@@ -1,0 +1,75 @@
+"""The HTTP application put together."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
+from starlette.types import ASGIApp
+
+from fastvideo.errors import FastVideoError
+from fastvideo_gateway.health import Readiness
+from fastvideo_gateway.http.answers import http_error, json_answer, typed_error, unexpected_error
+from fastvideo_gateway.http.artifacts import ArtifactRoutes
+from fastvideo_gateway.http.guard import Guard
+from fastvideo_gateway.http.health import health_routes
+from fastvideo_gateway.http.live import LiveRoutes
+from fastvideo_gateway.http.page import page_routes
+from fastvideo_gateway.http.requests import RequestRoutes
+from fastvideo_gateway.http.streams import Streams
+from fastvideo_gateway.models import ModelDirectory
+from fastvideo_gateway.past import RequestPast
+from fastvideo_gateway.service import GatewayParts
+
+if TYPE_CHECKING:
+    from fastvideo.api.artifacts.v1.artifacts_pb2_grpc import ArtifactServiceAsyncStub
+
+
+@dataclass(frozen=True, slots=True)
+class HttpParts:
+    """What the application is made of."""
+
+    gateway: GatewayParts
+    past: RequestPast
+    artifacts: "ArtifactServiceAsyncStub"
+    readiness: Readiness
+    # Set when the gateway stops.
+    closing: asyncio.Event
+
+
+def http_app(parts: HttpParts, listen: str) -> ASGIApp:
+    """Everything that is under the gateway's HTTP address."""
+    gateway = parts.gateway
+    streams = Streams(parts.closing)
+    routes: Sequence[BaseRoute] = (
+        *health_routes(parts.readiness),
+        *LiveRoutes(gateway.watches, gateway.lister, streams).routes,
+        *RequestRoutes(gateway.lister, gateway.explainer, parts.past).routes,
+        *ArtifactRoutes(parts.artifacts).routes,
+        _models(gateway.models),
+        *page_routes(),
+    )
+    app = Starlette(
+        routes=routes,
+        exception_handlers={
+            FastVideoError: typed_error,
+            HTTPException: http_error,
+            Exception: unexpected_error,
+        },
+    )
+    return Guard(app, listen)
+
+
+def _models(models: ModelDirectory) -> Route:
+    async def listed(_: Request) -> Response:
+        rows = [
+            {"model_id": one.entry.card.model_id, "ready": one.ready} for one in await models.list()
+        ]
+        return json_answer({"models": rows})
+
+    return Route("/api/models", listed)

@@ -1,0 +1,94 @@
+"""What holds for every request: a body that is small enough, a host that is meant, safe headers."""
+
+import asyncio
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from fastvideo.errors import DeadlineExceeded, FastVideoError, InvalidField, ResourceExhausted
+from fastvideo_gateway.http.answers import error_record, json_answer
+
+BODY_BYTES_MAX: Final = 256 * 1024
+BODY_TIMEOUT_S: Final = 10.0
+
+_LOOPBACK: Final = ("127.0.0.1", "localhost", "[::1]", "::1")
+_HEADERS: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "X-Content-Type-Options": "nosniff",
+        "Referrer-Policy": "no-referrer",
+        "X-Frame-Options": "DENY",
+        "Cross-Origin-Resource-Policy": "same-origin",
+        "Cross-Origin-Opener-Policy": "same-origin",
+    }
+)
+
+
+class Guard:
+    """Wraps an application.
+
+    A listener on loopback answers only to the names of loopback, since any page that its user
+    visits may let its own name point there. Probes come as they like.
+    """
+
+    def __init__(self, app: ASGIApp, listen: str) -> None:
+        self._app = app
+        self._local_only = listen.rpartition(":")[0] in _LOOPBACK
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+        headers = Headers(scope=scope)
+
+        async def send_safe(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                MutableHeaders(scope=message).update(_HEADERS)
+            await send(message)
+
+        refused = self._refusal(scope["path"], headers)
+        if refused is not None:
+            status, error = refused
+            answer = json_answer({"error": error_record(error)}, status)
+            await answer(scope, receive, send_safe)
+            return
+        await self._app(scope, _bounded(receive), send_safe)
+
+    def _refusal(self, path: str, headers: Headers) -> tuple[int, FastVideoError] | None:
+        name = headers.get("host", "").rpartition(":")[0] or headers.get("host", "")
+        if self._local_only and not path.startswith("/health/") and name not in _LOOPBACK:
+            return 421, InvalidField("Host", name, "localhost or 127.0.0.1")
+        length = headers.get("content-length", "0")
+        if length.isdecimal() and int(length) > BODY_BYTES_MAX:
+            return 413, _too_large()
+        return None
+
+
+def _too_large() -> ResourceExhausted:
+    return ResourceExhausted(
+        f"a body has at most {BODY_BYTES_MAX} bytes", reason="BODY_TOO_LARGE", subject="body"
+    )
+
+
+def _bounded(receive: Receive) -> Receive:
+    """The same, within the limits of bytes and time."""
+    received = 0
+    complete = False
+
+    async def bounded() -> Message:
+        nonlocal received, complete
+        if complete:
+            return await receive()
+        try:
+            async with asyncio.timeout(BODY_TIMEOUT_S):
+                message = await receive()
+        except TimeoutError as error:
+            raise DeadlineExceeded("the body did not come in time", subject="body") from error
+        received += len(message.get("body", b""))
+        if received > BODY_BYTES_MAX:
+            raise _too_large()
+        complete = not message.get("more_body", False)
+        return message
+
+    return bounded

@@ -1,0 +1,116 @@
+"""What lists show of a request and of an event; everything else is asked for one by one."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from fastvideo.artifacts.types import ArtifactKind
+from fastvideo.errors import CorruptLog
+from fastvideo.events.catalog import NAMES, event_of, is_unknown
+from fastvideo.events.records import StoredEvent
+from fastvideo.requests.types import RequestState, TextPart
+from fastvideo.scheduling.events import BatchExecuted, DispatchBatch, SchedulerDecided
+from fastvideo_gateway.http.wording import words_of
+
+PROMPT_CHARACTERS_MAX: Final = 300
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestRow:
+    """One line of the list of requests."""
+
+    request_id: str
+    status: str
+    progress: float
+    model_id: str
+    program_id: str
+    session_id: str
+    # Its beginning; empty when the request has none.
+    prompt: str
+    accepted_at: datetime
+    started_at: datetime | None
+    ended_at: datetime | None
+    total_seconds: float | None
+    queue_reason: str
+    # Reason and message of what it failed with; empty when it has not.
+    error: str
+    # Number of its events.
+    version: int
+    # A stored video or image, the final one before its preview; empty when there is none.
+    media_id: str
+    media_type: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventRow:
+    """One line of a list of events."""
+
+    event_id: str
+    stream_id: str
+    version: int
+    partition: int
+    offset: int
+    type: str
+    name: str
+    recorded_at: datetime
+    text: str
+    # Of a batch: its id, as on the timeline.
+    batch_id: str = ""
+
+
+def request_row(state: RequestState) -> RequestRow:
+    """The line of a request."""
+    spec = state.spec
+    stored = [one for one in state.artifacts if one.completed_at is not None and one.digest]
+    kinds = (ArtifactKind.VIDEO, ArtifactKind.IMAGE)
+    shown = [one for one in stored if one.kind in kinds]
+    # Previews are stored before what they preview.
+    shown.sort(key=lambda one: (one.kind is ArtifactKind.VIDEO, "preview" not in one.name))
+    media = shown[-1] if shown else None
+    texts = [part for part in spec.inputs if isinstance(part, TextPart)]
+    prompt = next((part.text for part in texts if part.role == "prompt"), "")
+    return RequestRow(
+        request_id=spec.request_id,
+        status=state.status.value,
+        progress=state.progress,
+        model_id=spec.model_id,
+        program_id=spec.program_id,
+        session_id=spec.session_id,
+        prompt=prompt[:PROMPT_CHARACTERS_MAX],
+        accepted_at=state.accepted_at,
+        started_at=state.started_at,
+        ended_at=state.ended_at,
+        total_seconds=None if state.metrics is None else state.metrics.total_seconds,
+        queue_reason=state.queue_reason,
+        error="" if state.error is None else f"{state.error.reason}: {state.error.message}",
+        version=state.last_sequence,
+        media_id="" if media is None else media.artifact_id,
+        media_type="" if media is None else media.content_type,
+    )
+
+
+def event_row(stored: StoredEvent) -> EventRow:
+    """The line of an event; one that a newer program wrote, or a damaged one, says so."""
+    text, batch_id = "", ""
+    try:
+        payload = event_of(stored).payload
+        text = words_of(payload)
+        if isinstance(payload, BatchExecuted):
+            batch_id = payload.batch_id
+        elif isinstance(payload, SchedulerDecided):
+            batches = [one for one in payload.decisions if isinstance(one, DispatchBatch)]
+            batch_id = batches[0].batch_id if batches else ""
+    except CorruptLog as error:
+        text = "written by a newer program" if is_unknown(error) else "cannot be read"
+    return EventRow(
+        event_id=stored.event_id,
+        stream_id=stored.stream_id,
+        version=stored.stream_version,
+        partition=stored.partition,
+        offset=stored.offset,
+        type=stored.type,
+        name=NAMES.get(stored.type, stored.type),
+        recorded_at=stored.recorded_at,
+        text=text,
+        batch_id=batch_id,
+    )

@@ -1,0 +1,90 @@
+"""Streams of server-sent events: bounded in number, ended with the gateway, never silent."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from typing import Any, Final
+
+from starlette.responses import StreamingResponse
+
+from fastvideo.errors import FastVideoError, ResourceExhausted
+from fastvideo_gateway.http.answers import error_record, to_json
+
+STREAMS_MAX: Final = 128
+# A proxy or a browser gives up on what says nothing.
+HEARTBEAT_S: Final = 15.0
+_HEADERS: Final = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+
+
+def message(event: str, value: Any, event_id: str = "") -> bytes:
+    """One event of a stream."""
+    told = f"id: {event_id}\n" if event_id else ""
+    return f"{told}event: {event}\ndata: ".encode() + to_json(value) + b"\n\n"
+
+
+class Streams:
+    """Hands out streams while there are not too many."""
+
+    def __init__(self, closing: asyncio.Event) -> None:
+        self._closing = closing
+        self._open = 0
+
+    def answer(self, messages: AsyncGenerator[bytes, None]) -> StreamingResponse:
+        """A stream of what the iterator makes, until either side goes.
+
+        Raises ResourceExhausted when there are too many. A typed error of the iterator's becomes
+        an event `error`, which ends the stream.
+        """
+        if self._open >= STREAMS_MAX:
+            raise ResourceExhausted(f"{STREAMS_MAX} streams are open; close one", subject="streams")
+        return StreamingResponse(
+            self._counted(messages), media_type="text/event-stream", headers=_HEADERS
+        )
+
+    async def _counted(self, messages: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
+        self._open += 1
+        try:
+            async with aclosing(self._until_closed(messages)) as sent:
+                async for one in sent:
+                    yield one
+        finally:
+            self._open -= 1
+
+    async def _until_closed(
+        self, messages: AsyncGenerator[bytes, None]
+    ) -> AsyncGenerator[bytes, None]:
+        closed = asyncio.create_task(self._closing.wait())
+        coming: asyncio.Task[bytes] | None = None
+        # The head goes out at once, with something behind it.
+        yield b": open\n\n"
+        try:
+            while not closed.done():
+                coming = coming or asyncio.create_task(_next(messages))
+                await asyncio.wait(
+                    {coming, closed}, timeout=HEARTBEAT_S, return_when=asyncio.FIRST_COMPLETED
+                )
+                if coming.done():
+                    told, coming = coming, None
+                    yield told.result()
+                elif not closed.done():
+                    yield b": still here\n\n"
+        except _Ended:
+            return
+        except FastVideoError as error:
+            yield message("error", {"error": error_record(error)})
+        finally:
+            tasks = [task for task in (closed, coming) if task is not None]
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            await messages.aclose()
+
+
+async def _next(messages: AsyncGenerator[bytes, None]) -> bytes:
+    async for one in messages:
+        return one
+    raise _Ended
+
+
+class _Ended(Exception):
+    """There is nothing more to tell; a task cannot end with StopAsyncIteration."""

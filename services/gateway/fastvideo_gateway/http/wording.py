@@ -1,0 +1,145 @@
+"""An event in one line, for a person who reads down a list."""
+
+from collections import Counter
+
+from fastvideo.artifacts.events import (
+    ArtifactCompleted,
+    ArtifactCreated,
+    ArtifactUpdated,
+    MediaChunkAdded,
+    MediaCompleted,
+    MediaInitialized,
+)
+from fastvideo.events.types import EventPayload
+from fastvideo.explain.headline import span
+from fastvideo.requests.events import (
+    RequestAccepted,
+    RequestCancelled,
+    RequestCancelRequested,
+    RequestCompleted,
+    RequestFailed,
+    RequestLogged,
+    RequestProgressed,
+    RequestQueued,
+    RequestStarted,
+)
+from fastvideo.scheduling import events as shard
+from fastvideo.scheduling import traces
+
+_NAMED_MAX = 3
+
+
+def words_of(payload: EventPayload) -> str:
+    """What the event says; empty when its name says all."""
+    return _of_request(payload) or _of_artifact(payload) or _of_shard(payload) or _of_note(payload)
+
+
+def _of_request(payload: EventPayload) -> str:
+    match payload:
+        case RequestAccepted(spec=spec):
+            return f"{spec.model_id}, program {spec.program_id}"
+        case RequestQueued():
+            place = f"place {payload.position}" if payload.position else "waits"
+            return f"{place}: {payload.reason}" if payload.reason else place
+        case RequestStarted(attempt=attempt):
+            return f"attempt {attempt}"
+        case RequestProgressed():
+            step = f" {payload.step}/{payload.steps}" if payload.steps else ""
+            return f"{payload.node_id}{step} · {payload.fraction:.0%}"
+        case RequestCancelRequested():
+            return payload.reason or payload.scope.kind.value
+        case RequestCancelled():
+            return " at ".join(filter(None, (payload.reason, payload.boundary)))
+        case RequestFailed(error=error):
+            return f"{error.reason}: {error.message}"
+        case RequestLogged():
+            return f"{payload.level}: {payload.message}"
+        case RequestCompleted(metrics=metrics):
+            units = f"{metrics.units} unit{'' if metrics.units == 1 else 's'}"
+            return f"after {span(metrics.total_seconds)}, {units}"
+        case _:
+            return ""
+
+
+def _of_artifact(payload: EventPayload) -> str:
+    match payload:
+        case ArtifactCreated(record=record):
+            return f"{record.kind.value} {record.name}"
+        case ArtifactCompleted(record=record):
+            return f"{record.kind.value} {record.name}, {record.size_bytes:,} bytes"
+        case ArtifactUpdated():
+            return f"{payload.size_bytes:,} bytes"
+        case MediaInitialized(media=media):
+            return f"{media.container}/{media.codec} {media.width}x{media.height}"
+        case MediaChunkAdded():
+            stage = "final" if payload.final else "preview"
+            times = f"{payload.start_seconds:.2f} to {payload.stop_seconds:.2f} s"
+            return f"{stage} {payload.index}, {times}"
+        case MediaCompleted():
+            return f"{payload.chunks} chunks, {payload.duration_seconds:.2f} s"
+        case _:
+            return ""
+
+
+def _of_shard(payload: EventPayload) -> str:
+    match payload:
+        case shard.BatchExecuted():
+            return _batch(payload)
+        case shard.SchedulerDecided(decisions=decisions):
+            counted = Counter(type(one).__name__ for one in decisions)
+            return ", ".join(
+                f"{count} {name}" if count > 1 else name for name, count in counted.items()
+            )
+        case shard.LoopPrepared():
+            return f"{payload.plan.loop.node_id} on {payload.worker_id}, {span(payload.seconds)}"
+        case shard.LoopFailed(error=error):
+            return f"{payload.loop.node_id} on {payload.worker_id}: {error.reason} {error.message}"
+        case shard.RequestSnapshotted():
+            return f"{len(payload.snapshots)} loops on {payload.worker_id}, {span(payload.seconds)}"
+        case shard.LeaderElected():
+            return f"{payload.scheduler_id}, epoch {payload.epoch}"
+        case (
+            shard.WorkerAttached()
+            | shard.WorkerReattached()
+            | shard.WorkerDetached()
+            | shard.WorkerLost()
+            | shard.WorkerDraining()
+        ):
+            return ": ".join(filter(None, (payload.worker_id, getattr(payload, "reason", ""))))
+        case _:
+            return ""
+
+
+def _batch(payload: shard.BatchExecuted) -> str:
+    steps = [
+        f"{result.loop.node_id} {result.step_range.stop}/{result.step_range.total}"
+        for result in payload.results
+    ]
+    shown = ", ".join(steps[:_NAMED_MAX])
+    more = f" and {len(steps) - _NAMED_MAX} more" if len(steps) > _NAMED_MAX else ""
+    return f"{shown}{more} on {payload.worker_id}, {span(payload.measured_seconds)}"
+
+
+def _of_note(payload: EventPayload) -> str:
+    match payload:
+        case traces.CacheAccessed(accesses=accesses):
+            counted = Counter(one.lookup.outcome.value for one in accesses)
+            return ", ".join(f"{count} {outcome}" for outcome, count in counted.items())
+        case traces.TransferRecorded():
+            return f"{payload.state.value}, {payload.size_bytes:,} bytes, {span(payload.seconds)}"
+        case traces.ComponentsTraced(step_range=steps):
+            parts = f"{len(payload.components)} components, {payload.layers} layers"
+            return f"{payload.node_id} {steps.stop}/{steps.total}: {parts}"
+        case traces.NonFiniteFound():
+            where = " ".join(filter(None, (payload.component, payload.layer)))
+            return f"{payload.nans} NaN, {payload.infinities} infinite in {where}"
+        case traces.MemoryReported():
+            return f"{payload.pool}: {payload.in_use_bytes:,} of {payload.budget_bytes:,} bytes"
+        case traces.WeightsChanged():
+            return f"{payload.model_id} {payload.from_version} → {payload.to_version}"
+        case traces.ParityChecked():
+            return f"{payload.subject} {'agrees' if payload.passed else 'differs'}"
+        case traces.BehaviorRecorded():
+            return payload.behavior_id
+        case _:
+            return ""
