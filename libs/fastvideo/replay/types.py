@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from fastvideo.artifacts.types import ArtifactRecord
 from fastvideo.model.caching import CacheLookup
 from fastvideo.requests.behavior import BehaviorRecord
 from fastvideo.requests.types import RequestSpec, RequestStatus
@@ -176,3 +177,5 @@ class LoggedRun:
     original_seconds: float = 0.0
     # Scores that the run ended with, by name.
     scores: Mapping[str, float] = field(default_factory=dict)
+    # Artifacts that the run stored, as completed.
+    artifacts: tuple[ArtifactRecord, ...] = ()

@@ -4,6 +4,7 @@ isort:skip_file
 """
 
 from collections import abc as _abc
+from fastvideo.api.common.v1 import artifact_pb2 as _artifact_pb2
 from fastvideo.api.common.v1 import cache_pb2 as _cache_pb2
 from fastvideo.api.common.v1 import request_pb2 as _request_pb2
 from fastvideo.api.common.v1 import work_pb2 as _work_pb2
@@ -564,6 +565,7 @@ class LoggedRun(_message.Message):
     TRACEPARENT_FIELD_NUMBER: _builtins.int
     ORIGINAL_SECONDS_FIELD_NUMBER: _builtins.int
     SCORES_FIELD_NUMBER: _builtins.int
+    ARTIFACTS_FIELD_NUMBER: _builtins.int
     status: _request_pb2.RequestStatus.ValueType
     attempt: _builtins.int
     latents_digest: _builtins.str
@@ -589,6 +591,10 @@ class LoggedRun(_message.Message):
     def scores(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]:
         """Scores that the run ended with, by name."""
 
+    @_builtins.property
+    def artifacts(self) -> _containers.RepeatedCompositeFieldContainer[_artifact_pb2.ArtifactRecord]:
+        """Artifacts that the run stored, as completed."""
+
     def __init__(
         self,
         *,
@@ -604,10 +610,11 @@ class LoggedRun(_message.Message):
         traceparent: _builtins.str = ...,
         original_seconds: _builtins.float = ...,
         scores: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
+        artifacts: _abc.Iterable[_artifact_pb2.ArtifactRecord] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["instance", b"instance", "spec", b"spec"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["accesses", b"accesses", "attempt", b"attempt", "behaviors", b"behaviors", "fingerprint", b"fingerprint", "instance", b"instance", "latents_digest", b"latents_digest", "original_seconds", b"original_seconds", "scores", b"scores", "spec", b"spec", "status", b"status", "steps", b"steps", "traceparent", b"traceparent"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accesses", b"accesses", "artifacts", b"artifacts", "attempt", b"attempt", "behaviors", b"behaviors", "fingerprint", b"fingerprint", "instance", b"instance", "latents_digest", b"latents_digest", "original_seconds", b"original_seconds", "scores", b"scores", "spec", b"spec", "status", b"status", "steps", b"steps", "traceparent", b"traceparent"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
