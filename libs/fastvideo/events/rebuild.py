@@ -123,7 +123,7 @@ async def rebuild(
         if swapped:
             yield build.progress(RebuildPhase.SWAPPING, positions)
             await _swap(build)
-        yield RebuildReport(
+        report = RebuildReport(
             projection=layout.schema,
             layout_version=layout.version,
             positions=positions,
@@ -133,6 +133,8 @@ async def rebuild(
             events=sum(build.done.values()),
             seconds=time.monotonic() - build.began,
         )
+    # Whoever has the report may leave: nothing is left to clean.
+    yield report
 
 
 @asynccontextmanager

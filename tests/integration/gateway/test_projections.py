@@ -1,0 +1,67 @@
+"""Projections of the gateway and of the services behind it, through the gateway's port."""
+
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+
+import asyncpg
+import pytest
+
+from fastvideo.client.projections import list_projections, rebuild_projection
+from fastvideo.errors import NotFound
+from fastvideo.events.rebuild_report import RebuildProgress, RebuildReport
+from fastvideo_gateway.index_postgres import LAYOUT
+from tests.integration.gateway.worlds import World, gateway_config, world_of
+from tests.integration.sessions.worlds import running_sessions, sessions_config
+
+
+@pytest.fixture
+async def both(postgres_dsn: str) -> AsyncIterator[World]:
+    """A gateway with a session service behind it."""
+    async with (
+        running_sessions(sessions_config(postgres_dsn)) as sessions,
+        world_of(gateway_config(postgres_dsn, sessions=sessions.address)) as world,
+    ):
+        yield world
+
+
+async def rebuilt(world: World, name: str, **options: bool) -> RebuildReport:
+    """The report of a rebuild, which told of itself before."""
+    told: list[RebuildProgress] = []
+    async with aclosing(rebuild_projection(world.gateway.address, name, **options)) as steps:
+        async for step in steps:
+            if isinstance(step, RebuildReport):
+                assert told
+                return step
+            told.append(step)
+    raise AssertionError("no report")
+
+
+async def test_all_are_rebuilt_under_way_through_one_address(both: World) -> None:
+    for _ in range(3):
+        await both.submit()
+    names = {status.name for status in await list_projections(both.gateway.address)}
+    assert {"gateway", "sessions"} <= names
+    for name in sorted(names):
+        report = await rebuilt(both, name)
+        assert (report.projection, report.equal, report.swapped) == (name, True, True), report
+    with pytest.raises(NotFound, match=r"no projection 'nothing'; there are gateway.*sessions"):
+        await rebuilt(both, "nothing")
+
+
+async def test_a_row_that_is_not_as_the_log_says_is_found_and_mended(
+    both: World, postgres_dsn: str
+) -> None:
+    kept = await both.submit()
+    lost = await both.submit()
+    while any(s.events_behind for s in await list_projections(both.gateway.address)):
+        pass
+    connection = await asyncpg.connect(postgres_dsn)
+    await connection.execute(f"DELETE FROM {LAYOUT.live}.requests WHERE request_id = $1", lost)
+    await connection.close()
+    report = await rebuilt(both, "gateway", check=True)
+    (differing,) = (table for table in report.tables if not table.equal)
+    assert (differing.table, differing.rows_live, differing.rows_built) == ("requests", 1, 2)
+    assert differing.first_difference == lost != kept
+    assert not (await rebuilt(both, "gateway")).swapped
+    assert (await rebuilt(both, "gateway", swap_different=True)).swapped
+    assert (await rebuilt(both, "gateway", check=True)).equal
