@@ -8,6 +8,8 @@ import os
 
 import typer
 
+from fastvideo.cli import rebuild
+from fastvideo.cli.log_restored import restored
 from fastvideo.cli.stack import DataOption
 
 
@@ -16,6 +18,8 @@ def register(parent: typer.Typer) -> None:
     app = typer.Typer(
         help="The event log: read it, follow it, export it, check it.", no_args_is_help=True
     )
+    app.command("restored")(restored)
+    rebuild.register(app)
     parent.add_typer(app, name="log")
 
 

@@ -10,7 +10,7 @@ from typing import Final
 
 import asyncpg
 
-from fastvideo.errors import FailedPrecondition
+from fastvideo.errors import FailedPrecondition, Unavailable
 from fastvideo.events.postgres_pool import NOT_MIGRATED
 
 # More changes of a lease's holder than there can have been since the backup.
@@ -32,9 +32,12 @@ async def begin_log_epoch(dsn: str) -> int:
     services start again; a second time costs no more than the first.
 
     `dsn` is a `postgresql://` URL of a role that may write to the log's tables. Raises
-    FailedPrecondition when there is no log.
+    FailedPrecondition when there is no log, Unavailable when the database does not answer.
     """
-    connection = await asyncpg.connect(dsn)
+    try:
+        connection = await asyncpg.connect(dsn, timeout=10.0)
+    except (OSError, TimeoutError, asyncpg.PostgresError) as error:
+        raise Unavailable("the event log's database does not answer", subject="postgres") from error
     try:
         async with connection.transaction():
             rows = await connection.fetch(_RAISE)
