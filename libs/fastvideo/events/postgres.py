@@ -20,10 +20,11 @@ from fastvideo.events.records import (
     LogLimits,
     StoredEvent,
     payload_digest,
+    wrong_digest,
 )
 from fastvideo.events.store import partition_of
 
-SCHEMA_REVISION = "0004"
+SCHEMA_REVISION = "0005"
 """The migration that this store is written for."""
 
 _ARGUMENTS = ", ".join(f"${i}" for i in range(1, 24))
@@ -46,7 +47,9 @@ _READ_PARTITION = f"""
 """
 
 _POSITION = """
-SELECT partition, "offset", stream_id, stream_version FROM events WHERE event_id = $1
+SELECT i.partition, i."offset", e.stream_id, e.stream_version
+FROM event_ids i LEFT JOIN events e ON e.partition = i.partition AND e."offset" = i."offset"
+WHERE i.event_id = $1
 """
 
 
@@ -206,8 +209,5 @@ def _arguments(batch: Batch) -> tuple[object, ...]:
 def _stored(row: asyncpg.Record) -> StoredEvent:
     stored = StoredEvent(*row)
     if payload_digest(stored.payload) != stored.payload_sha256:
-        raise CorruptLog(
-            f"the payload of event {stored.event_id} does not have its digest",
-            subject=stored.event_id,
-        )
+        raise wrong_digest(stored)
     return stored
