@@ -8,7 +8,7 @@ import os
 
 import typer
 
-from fastvideo.cli import rebuild
+from fastvideo.cli import behaviors, rebuild
 from fastvideo.cli.log_restored import restored
 from fastvideo.cli.stack import DataOption
 
@@ -20,6 +20,7 @@ def register(parent: typer.Typer) -> None:
     )
     app.command("restored")(restored)
     rebuild.register(app)
+    behaviors.register(app)
     parent.add_typer(app, name="log")
 
 

@@ -1,7 +1,7 @@
 """The client for asyncio."""
 
 import uuid
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from datetime import datetime
 from pathlib import Path
@@ -13,9 +13,11 @@ from opentelemetry.trace import SpanKind
 from fastvideo import wire
 from fastvideo.api.artifacts.v1 import artifacts_pb2_grpc
 from fastvideo.api.common.v1 import request_pb2
+from fastvideo.api.events.v1 import log_pb2_grpc
 from fastvideo.api.gateway.v1 import gateway_pb2, gateway_pb2_grpc
 from fastvideo.api.sessions.v1 import sessions_pb2, sessions_pb2_grpc
 from fastvideo.artifacts.types import ArtifactKind, ArtifactRecord
+from fastvideo.client.behaviors import behaviors
 from fastvideo.client.calls import CallPolicy, call
 from fastvideo.client.downloads import Download, save
 from fastvideo.client.explanations import explain
@@ -33,6 +35,7 @@ from fastvideo.requests.types import (
     SamplingOverrides,
 )
 from fastvideo.rpc.channel import open_channel
+from fastvideo.scheduling.traces import BehaviorRecorded
 from fastvideo.scheduling.work import CancelScope, CancelScopeKind
 from fastvideo.sessions.types import SessionState
 from fastvideo.telemetry import tracing
@@ -56,6 +59,7 @@ class AsyncClient:
         self._gateway = gateway_pb2_grpc.GatewayServiceStub(self._channel)
         self._artifacts = artifacts_pb2_grpc.ArtifactServiceStub(self._channel)
         self._sessions = sessions_pb2_grpc.SessionServiceStub(self._channel)
+        self._log = log_pb2_grpc.EventLogServiceStub(self._channel)
 
     async def __aenter__(self) -> Self:
         return self
@@ -193,6 +197,16 @@ class AsyncClient:
             ended = await self.wait(submitted.spec.request_id, on_event=on_event)
         require_completed(ended)
         return ended
+
+    def behaviors(
+        self, where: Mapping[str, str] | None = None, *, limit: int | None = None
+    ) -> AsyncGenerator[BehaviorRecorded, None]:
+        """What policies did, newest first, of requests that captured it.
+
+        `where` is a field of the record to the value that it must have, or, of a field with
+        several, hold; of a map "key=value": `{"guidance_settings": "scale=3.0"}`.
+        """
+        return behaviors(self._log, where or {}, limit, self._policy)
 
     # -- artifacts -------------------------------------------------------------------------
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -15,6 +15,7 @@ from fastvideo.client.uploads import Source
 from fastvideo.events.types import Event
 from fastvideo.explain.types import Explanation
 from fastvideo.requests.types import RequestState
+from fastvideo.scheduling.traces import BehaviorRecorded
 from fastvideo.sessions.types import SessionState
 
 T = TypeVar("T")
@@ -84,6 +85,16 @@ class Client:
     def explain(self, request_id: str, *, units_max: int = 10_000) -> Explanation:
         return self._run(self._client.explain(request_id, units_max=units_max))
 
+    def behaviors(
+        self, where: Mapping[str, str] | None = None, *, limit: int | None = None
+    ) -> Iterator[BehaviorRecorded]:
+        found = self._client.behaviors(where, limit=limit)
+        try:
+            while (behavior := self._run(_next(found))) is not None:
+                yield behavior
+        finally:
+            self._run(found.aclose())
+
     def generate(self, prompt: str, **options: Any) -> RequestState:
         return self._run(self._client.generate(prompt, **options))
 
@@ -125,6 +136,5 @@ async def _open(address: str, policy: CallPolicy | None) -> AsyncClient:
     return AsyncClient(address, policy=policy)
 
 
-async def _next(events: Any) -> Event | None:
-    event: Event | None = await anext(events, None)
-    return event
+async def _next(items: AsyncGenerator[T, None]) -> T | None:
+    return await anext(items, None)
