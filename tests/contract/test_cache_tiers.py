@@ -1,16 +1,18 @@
 """One suite over every tier of caches, and what a damaged or absent one means."""
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import pytest
 import torch
 
-from fastvideo.cache.keys import key_digest
+from fastvideo.cache.keys import key_digest, text_hash
 from fastvideo.cache.memory_tier import MemoryTier
 from fastvideo.cache.redis_tier import RedisTier
 from fastvideo.cache.tiers import load_tensor, save_tensor
-from fastvideo.errors import ContractViolation
+from fastvideo.errors import ContractViolation, InvalidField
 from fastvideo.loops.contract import SharedTier, StepContext
+from fastvideo.loops.state_encoding import tensor_digest
 from fastvideo.model.caching import CacheKey, CacheOutcome
 from fastvideo.scheduling.work import (
     CachePlan,
@@ -24,8 +26,14 @@ from fastvideo.scheduling.work import (
 from tests.plugins.redis import redis_address, wait_for_redis
 from tests.plugins.servers import ServerProcess
 
-KEY = CacheKey(model_id="m", component_id="text_encoder", weights_version="w1")
-OTHER = CacheKey(model_id="m", component_id="text_encoder", weights_version="w2")
+KEY = CacheKey(
+    model_id="m",
+    component_id="text_encoder",
+    weights_version="w1",
+    input_hashes={"text": text_hash("a red fox")},
+    cache_contract_version="1",
+)
+OTHER = replace(KEY, weights_version="w2")
 VALUE_BYTES_MAX = 4096
 
 
@@ -65,6 +73,36 @@ def test_what_was_kept_comes_back_with_its_bits_and_is_reported(tier: SharedTier
     [lookup] = context.lookups["u"]
     assert (lookup.outcome, lookup.size_bytes) == (CacheOutcome.HIT, 60)
     assert lookup.key_digest == key_digest(KEY)
+
+
+def test_what_was_kept_and_found_is_noted_with_its_key_and_its_bits(tier: SharedTier) -> None:
+    value = torch.randn(3, 5)
+    saving, loading = context_of(tier, KEY), context_of(tier, KEY)
+    save_tensor(saving, KEY, value)
+    load_tensor(loading, KEY)
+    for context, outcome in ((saving, CacheOutcome.KEPT), (loading, CacheOutcome.HIT)):
+        [access] = context.accesses
+        assert (access.key, access.tier, access.unit_id) == (KEY, tier.name, "u")
+        assert (access.lookup.outcome, access.lookup.size_bytes) == (outcome, 60)
+        assert access.lookup.key_digest == key_digest(KEY)
+        assert access.lookup.value_digest == tensor_digest(value)
+    assert "u" not in saving.lookups
+
+
+@pytest.mark.row("VAL-07")
+@pytest.mark.parametrize(
+    "broken",
+    [
+        replace(KEY, model_id=""),
+        replace(KEY, cache_contract_version=""),
+        replace(KEY, input_hashes={}),
+        replace(KEY, input_hashes={"text": "a red fox"}),
+        replace(KEY, step_index=-1),
+    ],
+)
+def test_nothing_is_kept_under_a_key_that_is_not_whole(tier: SharedTier, broken: CacheKey) -> None:
+    with pytest.raises(InvalidField, match=r"^key\."):
+        save_tensor(context_of(tier, broken), broken, torch.ones(1))
 
 
 def test_what_was_never_kept_is_a_miss(tier: SharedTier) -> None:

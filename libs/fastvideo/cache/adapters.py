@@ -8,7 +8,8 @@ import torch
 
 from fastvideo.cache.evictable import CacheUsage, EvictableStore
 from fastvideo.cache.keys import key_digest
-from fastvideo.cache.recorded import look, planned_unit, record
+from fastvideo.cache.recorded import kept, look, planned_unit, record, record_kept, record_look
+from fastvideo.cache.values import value_digest
 from fastvideo.loops.contract import StepContext
 from fastvideo.memory.pools import MemoryPools, MemoryTag
 from fastvideo.model.caching import CacheClass, CacheKey
@@ -46,14 +47,15 @@ class AdapterCache:
         unit = planned_unit(context, digest, "read")
         with self._store.pinned((digest,)):
             entry = self._store.find(digest)
-            found = look(self._store, digest, None if entry is None else entry.size_bytes)
-            record(context, unit.unit_id, (found,))
+            record_look(context, unit, key, look(self._store, digest, entry))
             if entry is not None:
                 tensors: Tensors = entry.value
             else:
                 tensors = self._load(key)
                 size = sum(tensor.nbytes for tensor in tensors.values())
                 record(context, unit.unit_id, self._store.add(key, tensors, size))
+                made = kept(CACHE_CLASS, digest, size, value_digest(tensors))
+                record_kept(context, unit, key, made)
             yield tensors
 
     def invalidate(self, stale: Callable[[CacheKey], bool]) -> int:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fastvideo.cache.keys import key_digest
+from fastvideo.cache.values import value_digest
 from fastvideo.memory.pools import MemoryPools, MemoryTag, OutOfMemory
 from fastvideo.memory.pressure import Evictions
 from fastvideo.model.caching import CacheClass, CacheKey, CacheLookup, CacheOutcome
@@ -20,6 +21,8 @@ class CacheEntry:
     key: CacheKey
     value: Any
     size_bytes: int
+    # As `cache.values` has it.
+    value_digest: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +32,10 @@ class CacheUsage:
     entries: int
     used_bytes: int
     budget_bytes: int
+
+
+Evicted = tuple[tuple[CacheKey, CacheLookup], ...]
+"""What has gone, each with its key."""
 
 
 class EvictableStore:
@@ -46,6 +53,7 @@ class EvictableStore:
         self._used_bytes = 0
         self._pools: MemoryPools | None = None
         self._tag = MemoryTag.CACHES
+        self._on_evicted: Callable[[Evicted], None] | None = None
         # Never held while a pool is asked for more: it may ask this store to give back.
         self._lock = threading.RLock()
 
@@ -64,6 +72,10 @@ class EvictableStore:
         self._pools, self._tag = pools, tag
         pools.on_pressure(tag, self)
 
+    def watch(self, on_evicted: Callable[[Evicted], None]) -> None:
+        """Be told of every entry that goes, on whatever thread it does."""
+        self._on_evicted = on_evicted
+
     def find(self, digest: str) -> CacheEntry | None:
         """The entry of a key digest, now the most recently used."""
         with self._lock:
@@ -78,6 +90,9 @@ class EvictableStore:
         Raises OutOfMemory when what is in use leaves no room, and then keeps it not.
         """
         digest = key_digest(key)
+        entry = CacheEntry(
+            key=key, value=value, size_bytes=size_bytes, value_digest=value_digest(value)
+        )
         with self._lock:
             self._drop(digest)
             beyond = self._used_bytes + size_bytes - self._budget_bytes
@@ -92,16 +107,20 @@ class EvictableStore:
             # Somebody else may have kept it meanwhile; the pool counts it once in any case.
             former = self._entries.pop(digest, None)
             self._used_bytes += size_bytes - (former.size_bytes if former else 0)
-            self._entries[digest] = CacheEntry(key=key, value=value, size_bytes=size_bytes)
+            self._entries[digest] = entry
         return evicted
 
-    def invalidate(self, stale: Callable[[CacheKey], bool]) -> int:
-        """Drop the entries whose keys are stale, pinned or not; returns how many there were."""
+    def invalidate(self, stale: Callable[[CacheKey], bool], *, told: bool = True) -> int:
+        """Drop the entries whose keys are stale, pinned or not; returns how many there were.
+
+        With `told` False whoever watches hears nothing of it.
+        """
         with self._lock:
             dropped = [digest for digest, entry in self._entries.items() if stale(entry.key)]
-            for digest in dropped:
-                self._drop(digest)
-            return len(dropped)
+            gone = tuple(map(self._evict_one, dropped))
+        if told:
+            self._tell(gone)
+        return len(gone)
 
     def reclaimable_bytes(self) -> int:
         """Bytes of the entries that are not pinned."""
@@ -140,15 +159,23 @@ class EvictableStore:
         )
 
     def _evict(self, size_bytes: int) -> Evictions:
-        evicted: list[CacheLookup] = []
+        evicted: list[tuple[CacheKey, CacheLookup]] = []
         missing = size_bytes
         for digest in [digest for digest in self._entries if digest not in self._pins]:
             if missing <= 0:
                 break
-            size = self._drop(digest)
-            missing -= size
-            evicted.append(self.lookup(digest, CacheOutcome.EVICT, size))
-        return tuple(evicted)
+            evicted.append(self._evict_one(digest))
+            missing -= evicted[-1][1].size_bytes
+        self._tell(tuple(evicted))
+        return tuple(lookup for _, lookup in evicted)
+
+    def _evict_one(self, digest: str) -> tuple[CacheKey, CacheLookup]:
+        key = self._entries[digest].key
+        return key, self.lookup(digest, CacheOutcome.EVICT, self._drop(digest))
+
+    def _tell(self, gone: Evicted) -> None:
+        if gone and self._on_evicted is not None:
+            self._on_evicted(gone)
 
     def _drop(self, digest: str) -> int:
         entry = self._entries.pop(digest, None)

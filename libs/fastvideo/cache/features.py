@@ -4,9 +4,9 @@ from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from typing import Any, Final
 
-from fastvideo.cache.evictable import CacheEntry, CacheUsage, EvictableStore
+from fastvideo.cache.evictable import CacheEntry, CacheUsage, EvictableStore, Evicted
 from fastvideo.cache.keys import key_digest
-from fastvideo.cache.recorded import look, planned_unit, record
+from fastvideo.cache.recorded import kept, look, planned_unit, record, record_kept, record_look
 from fastvideo.loops.contract import StepContext
 from fastvideo.memory.pools import MemoryPools, MemoryTag, OutOfMemory
 from fastvideo.memory.pressure import Evictions
@@ -27,6 +27,10 @@ class TextFeatureCache:
     def join(self, pools: MemoryPools) -> None:
         """Count the entries in the caches' pool, and give back when memory is short."""
         self._store.join(pools, MemoryTag.CACHES)
+
+    def watch(self, on_evicted: Callable[[Evicted], None]) -> None:
+        """Be told of every entry that goes, on whatever thread it does."""
+        self._store.watch(on_evicted)
 
     @property
     def usage(self) -> CacheUsage:
@@ -53,9 +57,12 @@ class TextFeatureCache:
         except OutOfMemory:
             return ()
 
-    def invalidate(self, stale: Callable[[CacheKey], bool]) -> int:
-        """Drop the entries whose keys are stale and say how many there were."""
-        return self._store.invalidate(stale)
+    def invalidate(self, stale: Callable[[CacheKey], bool], *, told: bool = True) -> int:
+        """Drop the entries whose keys are stale and say how many there were.
+
+        With `told` False whoever watches hears nothing of it.
+        """
+        return self._store.invalidate(stale, told=told)
 
     def pinned(self, digests: Iterable[str]) -> AbstractContextManager[None]:
         """Keep these entries from eviction while the block runs."""
@@ -84,8 +91,7 @@ class RecordedFeatureCache:
         digest = key_digest(key)
         unit = planned_unit(self._context, digest, "read")
         entry = self._cache.find(digest)
-        found = look(self._store, digest, None if entry is None else entry.size_bytes)
-        record(self._context, unit.unit_id, (found,))
+        record_look(self._context, unit, key, look(self._store, digest, entry))
         return None if entry is None else entry.value
 
     def put(self, key: CacheKey, value: Any) -> None:
@@ -93,5 +99,10 @@ class RecordedFeatureCache:
 
         Raises ContractViolation when the context's unit has not planned to write the key.
         """
-        unit = planned_unit(self._context, key_digest(key), "write")
+        digest = key_digest(key)
+        unit = planned_unit(self._context, digest, "write")
         record(self._context, unit.unit_id, self._cache.keep(key, value))
+        entry = self._cache.find(digest)
+        if entry is not None:
+            made = kept(CACHE_CLASS, digest, entry.size_bytes, entry.value_digest)
+            record_kept(self._context, unit, key, made)

@@ -12,10 +12,12 @@ from typing import Any, Final
 import torch
 
 from fastvideo.cache.keys import key_digest
-from fastvideo.cache.recorded import planned_unit, record
+from fastvideo.cache.recorded import kept, planned_unit, record_kept, record_look
+from fastvideo.cache.values import value_digest
 from fastvideo.errors import InvalidField
-from fastvideo.loops.contract import StepContext
+from fastvideo.loops.contract import SharedTier, StepContext
 from fastvideo.media.tensors import decode_tensors, encode_tensors
+from fastvideo.model.cache_checks import check_key
 from fastvideo.model.caching import CacheClass, CacheKey, CacheLookup, CacheOutcome
 
 _VALUE: Final = "value"
@@ -41,19 +43,35 @@ def load_tensor(
         key_digest=digest,
         outcome=outcome,
         size_bytes=0 if value is None else value.nbytes,
+        value_digest="" if value is None else value_digest(value),
     )
-    record(context, unit.unit_id, (lookup,))
+    record_look(context, unit, key, lookup, _name_of(context.tier))
     return value
 
 
-def save_tensor(context: StepContext, key: CacheKey, value: torch.Tensor) -> bool:
+def save_tensor(
+    context: StepContext,
+    key: CacheKey,
+    value: torch.Tensor,
+    cache_class: CacheClass = CacheClass.TEXT_ENCODER_OUTPUT,
+) -> bool:
     """Keep a tensor under its key in the context's tier; whether it is kept.
 
-    Raises ContractViolation when the context's unit has not planned to write the key.
+    Raises ContractViolation when the context's unit has not planned to write the key, InvalidField
+    for a key that is not whole.
     """
+    check_key(key)
     digest = key_digest(key)
-    planned_unit(context, digest, "write")
-    return context.tier is not None and context.tier.put(digest, _encoded(digest, value))
+    unit = planned_unit(context, digest, "write")
+    stored = context.tier is not None and context.tier.put(digest, _encoded(digest, value))
+    if stored:
+        made = kept(cache_class, digest, value.nbytes, value_digest(value))
+        record_kept(context, unit, key, made, _name_of(context.tier))
+    return stored
+
+
+def _name_of(tier: SharedTier | None) -> str:
+    return tier.name if tier is not None else ""
 
 
 def _encoded(digest: str, value: torch.Tensor) -> bytes:

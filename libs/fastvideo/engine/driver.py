@@ -327,7 +327,7 @@ class LocalDriver:
             },
         ):
             try:
-                return [self._executor.with_notes(self._executor.execute(command))]
+                return [self._executor.noting.with_notes(self._executor.execute(command))]
             except FastVideoError as error:
                 return [self._executor.refused(command, error)]
 

@@ -1,14 +1,18 @@
 """Prepares loops and runs batches of their units, step by step."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import Any
 
 from fastvideo.cache.features import TextFeatureCache
+from fastvideo.cache.keys import key_digest
 from fastvideo.clock import Clock
 from fastvideo.engine.batches import check_batch, check_command
 from fastvideo.engine.claims import Granted
 from fastvideo.engine.failures import failure_detail
+from fastvideo.engine.memory_watch import MemoryWatch
 from fastvideo.engine.notes import NoteBook
+from fastvideo.engine.noting import Noting
 from fastvideo.engine.peaks import PeakBook
 from fastvideo.engine.preparing import Preparer
 from fastvideo.engine.releasing import Releaser
@@ -29,6 +33,7 @@ from fastvideo.errors import (
 from fastvideo.loops.contract import SharedTier
 from fastvideo.loops.snapshot_format import Saved
 from fastvideo.memory.pools import MemoryPools
+from fastvideo.model.caching import CacheKey
 from fastvideo.scheduling.commands import (
     CancelStream,
     ExecuteBatch,
@@ -43,7 +48,6 @@ from fastvideo.scheduling.events import (
     RequestSnapshotted,
     ResidentLoop,
 )
-from fastvideo.scheduling.notes import REPORT_NOTES_MAX
 from fastvideo.scheduling.work import (
     CancelScope,
     LoopRef,
@@ -83,6 +87,7 @@ class Executor:
         limits: ExecutorLimits | None = None,
         tier: SharedTier | None = None,
         shelf: BlobShelf | None = None,
+        watch_finite: bool = True,
     ) -> None:
         self.worker_id = worker_id
         self._pools = pools
@@ -90,8 +95,9 @@ class Executor:
         self.features = features
         features.join(pools)
         self._clock = clock
-        # What happens here outside of a step; anybody may add to it.
-        self.notes = NoteBook()
+        book = NoteBook()
+        self.noting = Noting(worker_id, book, MemoryWatch(pools, book, worker_id, clock))
+        features.watch(self.noting.evicted)
         self._limits = limits or ExecutorLimits()
         self.values = ValueStore(pools, self._limits.values_per_request)
         self._reservations = Reservations(pools)
@@ -116,6 +122,7 @@ class Executor:
             clock=clock,
             streams=streams,
             tier=tier,
+            watch_finite=watch_finite,
         )
         self._windows = Windows(self._stepper, self._loops, self._limits.steps_per_batch)
         self._snapshots: Snapshots | None = None
@@ -233,17 +240,8 @@ class Executor:
             forwards=run.forwards,
             peak_bytes=run.peak_bytes,
             yielded=run.yielded,
-            notes=run.notes,
+            notes=self.noting.of_window(run.notes, run.accesses),
         )
-
-    def with_notes(self, report: BatchExecuted | LoopPrepared) -> BatchExecuted | LoopPrepared:
-        """The report with what waits in the note book; what is too much waits for the next."""
-        own, more = report.notes[:REPORT_NOTES_MAX], report.notes[REPORT_NOTES_MAX:]
-        if more:
-            self.notes.add(*more)
-        if len(own) < REPORT_NOTES_MAX and len(self.notes):
-            own += self.notes.take(REPORT_NOTES_MAX - len(own))
-        return replace(report, notes=own) if own != report.notes else report
 
     def yield_batch(self, batch_id: str) -> None:
         """End a batch's window at its next boundary; its loops live on."""
@@ -303,7 +301,10 @@ class Executor:
         The attempt is over: nobody will run its loops on. Who cancels one that goes on gives it
         to `cancel`, or waits for the boundary first, as the scheduler does.
         """
-        return self._releaser.release(command)
+        gone = self._releaser.release(command)
+        if not command.node_ids:
+            self.noting.memory.reserved()
+        return gone
 
     def cancel(self, scope: CancelScope) -> tuple[LoopRef, ...]:
         """Free the loops that a scope names, each at the next boundary that its plan declares.
@@ -351,6 +352,14 @@ class Executor:
         """Drop what was measured of a model that is gone."""
         self._peaks.forget(model_instance_id)
         self._memory.forget(model_instance_id)
+
+    def publish(self, key: CacheKey, value: Any) -> bool:
+        """Keep a text's features that were computed elsewhere; whether they are kept."""
+        self.features.keep(key, value)
+        entry = self.features.find(key_digest(key))
+        if entry is not None:
+            self.noting.published(entry)
+        return entry is not None
 
     @property
     def _saving(self) -> Snapshots:

@@ -14,7 +14,7 @@ from fastvideo.engine.footprint import resident_bytes
 from fastvideo.engine.live import Claim, LiveLoop, LoopTable, may_stop_before
 from fastvideo.engine.peaks import PeakBook
 from fastvideo.engine.reservations import Reservations
-from fastvideo.engine.residents import Residents
+from fastvideo.engine.residents import Kernel, Residents
 from fastvideo.engine.values import ValueStore
 from fastvideo.engine.weights import check_weights
 from fastvideo.errors import Cancelled, ContractViolation, FastVideoError
@@ -25,8 +25,9 @@ from fastvideo.loops.contract import (
     StateBase,
     StepContext,
 )
+from fastvideo.loops.finite import find_non_finite
 from fastvideo.loops.plans import check_plan
-from fastvideo.scheduling.traces import TraceNote
+from fastvideo.scheduling.traces import CacheAccess, NonFiniteFound, TraceNote
 from fastvideo.scheduling.work import (
     LoopRef,
     LoopResult,
@@ -66,6 +67,7 @@ class Step:
     # The activations' measured peak; 0 when it was not measured.
     peak_bytes: int = 0
     notes: tuple[TraceNote, ...] = ()
+    accesses: tuple[CacheAccess, ...] = ()
 
     def loops(self, *, ended: bool) -> tuple[LiveLoop, ...]:
         """The loops that have ended, or those that have not."""
@@ -92,8 +94,11 @@ class Stepper:
         clock: Clock,
         streams: OutputStreams,
         tier: SharedTier | None = None,
+        watch_finite: bool = True,
     ) -> None:
         self._tier = tier
+        # Whether a unit whose output is not finite fails at once.
+        self._watch_finite = watch_finite
         self._streams = streams
         self._reservations = reservations
         self._peaks = peaks
@@ -119,6 +124,7 @@ class Stepper:
             seconds=self._clock.monotonic_s() - started_s,
             peak_bytes=peak_bytes,
             notes=tuple(context.notes),
+            accesses=tuple(context.accesses),
         )
 
     def _run(
@@ -198,6 +204,8 @@ class Stepper:
         assert loop is not None
         assert unit is not None
         kernel, instance = self._residents.kernel(loop.model_instance_id, loop.loop_id)
+        if self._watch_finite:
+            _check_finite(kernel, unit, output, context)
         state = kernel.advance(loop.state, unit, output)
         if state.version != loop.state.version + 1:
             raise ContractViolation(
@@ -247,6 +255,37 @@ class Stepper:
         )
         self._loops.end(loop, state, unit.step_range.total, result)
         return result
+
+
+def _check_finite(kernel: Kernel, unit: WorkUnit, output: Any, context: StepContext) -> None:
+    """Raise ContractViolation (NON_FINITE) for an output that is not finite, and note it."""
+    found = find_non_finite(kernel, output)
+    if found is None:
+        return
+    component = found.component or unit.loop_id
+    context.notes.append(
+        NonFiniteFound(
+            request_id=unit.loop.request_id,
+            node_id=unit.loop.node_id,
+            unit_id=unit.unit_id,
+            step=unit.step_range.start,
+            component=component,
+            nans=found.nans,
+            infinities=found.infinities,
+            elements=found.elements,
+        )
+    )
+    raise ContractViolation(
+        f"{component} gave {found.nans} NaN and {found.infinities} infinite of {found.elements} "
+        f"{found.field} in step {unit.step_range.start} of {unit.loop.node_id}",
+        reason="NON_FINITE",
+        subject=unit.unit_id,
+        attributes={
+            "component": component,
+            "node": unit.loop.node_id,
+            "step": str(unit.step_range.start),
+        },
+    )
 
 
 def log_failure(error: Exception, ref: LoopRef, unit_id: str = "") -> None:

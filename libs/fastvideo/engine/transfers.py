@@ -1,20 +1,54 @@
 """Values in and out of a worker as manifests and safetensors bytes."""
 
 import math
+from contextlib import AbstractContextManager
+from dataclasses import replace
 from typing import Final
 
 import torch
 
+from fastvideo.clock import Clock
+from fastvideo.engine.notes import NoteBook
 from fastvideo.engine.values import Scope, ValueStore
 from fastvideo.errors import InvalidField
 from fastvideo.media.tensors import decode_tensors, encode_tensors
 from fastvideo.memory.staging import Staged
+from fastvideo.model.cache_checks import check_manifest
 from fastvideo.model.transfers import TransferManifest, TransferTensor
+from fastvideo.transport.recorded import Move, recorded
 
-_TENSORS_MAX: Final = 64
 _LIFETIME: Final = "request"
 # Names, shapes and types before the tensors.
 _HEADER_BYTES: Final = 64 * 1024
+
+
+class Transfers:
+    """Values in and out of one worker, each move noted from its start to its end.
+
+    Raises as `send` and `receive` do.
+    """
+
+    def __init__(self, values: ValueStore, notes: NoteBook, clock: Clock) -> None:
+        self._values = values
+        self._notes = notes
+        self._clock = clock
+
+    def send(self, manifest: TransferManifest) -> tuple[TransferManifest, bytes, Staged]:
+        """The tensors that a manifest names; see `send`."""
+        with self._recorded(manifest, manifest.producer_id) as move:
+            filled, payload, staged = send(self._values, manifest)
+            move.manifest, move.size_bytes = filled, len(payload)
+            return filled, payload, staged
+
+    def receive(self, manifest: TransferManifest, payload: bytes) -> None:
+        """Keep the payload's tensors; see `receive`."""
+        with self._recorded(manifest, manifest.consumer_id) as move:
+            move.size_bytes = len(payload)
+            receive(self._values, manifest, payload)
+
+    def _recorded(self, manifest: TransferManifest, scope: str) -> AbstractContextManager[Move]:
+        move = Move(manifest=manifest, request_id=scope.rpartition("/")[0])
+        return recorded(move, self._notes.add, self._clock.monotonic_s)
 
 
 def send(values: ValueStore, manifest: TransferManifest) -> tuple[TransferManifest, bytes, Staged]:
@@ -25,8 +59,9 @@ def send(values: ValueStore, manifest: TransferManifest) -> tuple[TransferManife
     OutOfMemory when the payload does not fit.
     """
     scope = _scope("manifest.producer_id", manifest.producer_id)
+    # Who asks may leave out what is always the same.
+    check_manifest(replace(manifest, lifetime=manifest.lifetime or _LIFETIME))
     names = [tensor.name for tensor in manifest.tensors]
-    _check_names(names)
     tensors = values.bind(scope, {name: name for name in names})
     for name, tensor in tensors.items():
         if not isinstance(tensor, torch.Tensor):
@@ -58,10 +93,9 @@ def receive(values: ValueStore, manifest: TransferManifest, payload: bytes) -> N
     does not fit.
     """
     scope = _scope("manifest.consumer_id", manifest.consumer_id)
+    check_manifest(manifest)
     if manifest.lifetime != _LIFETIME:
         raise InvalidField("manifest.lifetime", manifest.lifetime, _LIFETIME)
-    names = [tensor.name for tensor in manifest.tensors]
-    _check_names(names)
     with values.staging.hold(manifest.transfer_id or manifest.consumer_id, len(payload)):
         _keep(values, manifest, scope, decode_tensors(payload))
 
@@ -95,13 +129,6 @@ def _describe(name: str, tensor: torch.Tensor) -> TransferTensor:
         strides=strides,
         location="cpu",
     )
-
-
-def _check_names(names: list[str]) -> None:
-    if not 0 < len(names) <= _TENSORS_MAX:
-        raise InvalidField("manifest.tensors", len(names), f"1 to {_TENSORS_MAX} tensors")
-    if len(set(names)) < len(names):
-        raise InvalidField("manifest.tensors", sorted(names), "each name once")
 
 
 def _scope(field: str, text: str) -> Scope:

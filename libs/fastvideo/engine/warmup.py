@@ -46,7 +46,8 @@ def warm_up(executor: Executor, model_instance_id: str, entry: CatalogEntry) -> 
     try:
         return run_solo(executor, model_instance_id, program, request)
     finally:
-        executor.features.invalidate(lambda key: key.model_id == entry.card.model_id)
+        # What it kept was never told, so neither is its end.
+        executor.features.invalidate(lambda key: key.model_id == entry.card.model_id, told=False)
 
 
 def measure_threads(

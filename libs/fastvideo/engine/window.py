@@ -10,7 +10,7 @@ from fastvideo.engine.batches import may_share
 from fastvideo.engine.live import Claim, LiveLoop, LoopTable
 from fastvideo.engine.stepping import Step, Stepper
 from fastvideo.scheduling.commands import ExecuteBatch
-from fastvideo.scheduling.traces import TraceNote
+from fastvideo.scheduling.traces import CacheAccess, TraceNote
 from fastvideo.scheduling.work import StepResult, WorkUnit
 
 # A batch may be told to yield while it waits; of so many that is remembered.
@@ -28,6 +28,7 @@ class WindowRun:
     # The activations' measured peak, the most of its steps; 0 when none was measured.
     peak_bytes: int = 0
     notes: tuple[TraceNote, ...] = ()
+    accesses: tuple[CacheAccess, ...] = ()
 
 
 class Windows:
@@ -57,6 +58,7 @@ class Windows:
         running = tuple(claims)
         results: list[StepResult] = []
         notes: list[TraceNote] = []
+        accesses: list[CacheAccess] = []
         forwards, yielded, peak_bytes = 0, False, 0
         first = next((claim.unit for claim in claims if claim.unit is not None), None)
         left = min(max(1, command.window), self._steps_max)
@@ -67,6 +69,7 @@ class Windows:
                 forwards += step.forwards
                 peak_bytes = max(peak_bytes, step.peak_bytes)
                 notes += step.notes
+                accesses += step.accesses
                 going = _going_on(step, first) if left and first is not None else ()
                 if going and self._must_yield(command.batch_id, going):
                     going, yielded = (), True
@@ -84,6 +87,7 @@ class Windows:
             yielded=yielded,
             peak_bytes=peak_bytes,
             notes=tuple(notes),
+            accesses=tuple(accesses),
         )
 
     def _must_yield(self, batch_id: str, going: Sequence[Claim]) -> bool:

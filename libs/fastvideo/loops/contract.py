@@ -31,7 +31,7 @@ from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 from fastvideo.model.caching import CacheKey, CacheLookup
 from fastvideo.model.specs import LoopSpec
 from fastvideo.requests.types import RequestSpec
-from fastvideo.scheduling.traces import TraceNote
+from fastvideo.scheduling.traces import CacheAccess, TraceNote
 from fastvideo.scheduling.work import LoopRef, WorkPlan, WorkUnit
 
 State = TypeVar("State", bound="StateBase")
@@ -64,6 +64,9 @@ class FeatureCache(Protocol):
 
 class SharedTier(Protocol):
     """Bytes by key digest beyond this worker; what it has lost is computed again."""
+
+    # Such as "redis".
+    name: str
 
     def get(self, digest: str) -> bytes | None:
         """The bytes, or None."""
@@ -107,6 +110,8 @@ class StepContext:
     unit: WorkUnit | None = None
     # Filled by the cache: unit id to its look-ups.
     lookups: dict[str, list[CacheLookup]] = field(default_factory=dict)
+    # Filled by caches: the same looks and what was kept, with keys, values' digests and tiers.
+    accesses: list[CacheAccess] = field(default_factory=list)
     # Filled by a kernel that writes: unit id to the artifacts that it stored.
     artifacts: dict[str, list[str]] = field(default_factory=dict)
     # Filled by the kernel: forwards of the model that the batch took.

@@ -54,6 +54,8 @@ class CacheOutcome(StrEnum):
     HIT = "hit"
     MISS = "miss"
     EVICT = "evict"
+    # Kept under its key, after a miss or when it was published.
+    KEPT = "kept"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

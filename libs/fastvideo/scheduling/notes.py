@@ -53,6 +53,17 @@ def requests_of(note: TraceNote) -> tuple[str, ...]:
     return tuple(dict.fromkeys(filter(None, named)))
 
 
+def one_access_note(notes: tuple[TraceNote, ...]) -> tuple[TraceNote, ...]:
+    """The notes with the looks into a worker's caches as one, the first."""
+    looks = [note for note in notes if isinstance(note, CacheAccessed)]
+    if len(looks) < 2:
+        return notes
+    accesses = tuple(access for note in looks for access in note.accesses)
+    merged = replace(looks[0], accesses=accesses)
+    others = [note for note in notes if not isinstance(note, CacheAccessed)]
+    return (merged, *others)
+
+
 def fitting(
     note: TraceNote, size_of: Callable[[TraceNote], int], bytes_max: int = NOTE_BYTES_MAX
 ) -> tuple[TraceNote, ...]:

@@ -154,7 +154,7 @@ class Commands:
 
     def with_notes(self, report: BatchExecuted | LoopPrepared) -> BatchExecuted | LoopPrepared:
         """The report with what was noted here since the last one."""
-        return self._executor.with_notes(report)
+        return self._executor.noting.with_notes(report)
 
     def yield_batch(self, batch_id: str) -> None:
         """End a batch's window at its next boundary."""

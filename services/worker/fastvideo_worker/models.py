@@ -9,6 +9,7 @@ from fastvideo.deployment.catalog import Catalog
 from fastvideo.engine.executor import Executor
 from fastvideo.engine.fingerprint import machine_fingerprint
 from fastvideo.engine.instance import ModelInstance
+from fastvideo.engine.memory_watch import SLEPT, WOKEN
 from fastvideo.engine.residents import Residents
 from fastvideo.engine.startup import start_models
 from fastvideo.engine.warmup import warm_up
@@ -128,6 +129,7 @@ class Models:
 
         freed = await self._compute.run_alone(call)
         self._status.sleeping |= tags
+        self._executor.noting.memory.changed(tags, SLEPT)
         return freed
 
     async def wake(self, tags: frozenset[MemoryTag]) -> int:
@@ -136,6 +138,7 @@ class Models:
         if MemoryTag.WEIGHTS in tags:
             restored = await self._compute.run_alone(self._residents.wake)
         self._status.sleeping -= tags
+        self._executor.noting.memory.changed(tags, WOKEN)
         return restored
 
     async def boundary(self, refs: Sequence[LoopRef], timeout_s: float) -> bool:

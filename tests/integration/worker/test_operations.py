@@ -3,6 +3,7 @@
 import asyncio
 import hashlib
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,7 +14,7 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from fastvideo import wire
 from fastvideo.api.worker.v1 import worker_pb2, worker_pb2_grpc
-from fastvideo.cache.keys import key_digest
+from fastvideo.cache.keys import key_digest, text_hash
 from fastvideo.deployment.catalog import Catalog
 from fastvideo.errors import AlreadyExists, FailedPrecondition, Fenced, InvalidField, NotFound
 from fastvideo.media.tensors import decode_tensors, encode_tensors
@@ -172,6 +173,7 @@ async def test_values_travel_out_and_in(operations: Operations, make_spec: MakeS
         await operations.cancel(request_id)
 
 
+@pytest.mark.row("VAL-07")
 @pytest.mark.parametrize(
     ("changes", "field"),
     [
@@ -180,6 +182,17 @@ async def test_values_travel_out_and_in(operations: Operations, make_spec: MakeS
         ({"tensors": ()}, "manifest.tensors"),
         ({"tensors": (TransferTensor(name="x", shape=(3,), dtype="float32"),)}, "payload.x"),
         ({"tensors": (TransferTensor(name="y", shape=(2,), dtype="float32"),)}, "payload"),
+        ({"lifetime": "for ever"}, "manifest.lifetime"),
+        ({"tensors": (TransferTensor(shape=(2,), dtype="float32"),)}, "manifest.tensors.name"),
+        (
+            {"tensors": (TransferTensor(name="x", shape=(2,), dtype="float31"),)},
+            "manifest.tensors.x.dtype",
+        ),
+        (
+            {"tensors": (TransferTensor(name="x", shape=(2,), dtype="float32", strides=(1, 1)),)},
+            "manifest.tensors.x.strides",
+        ),
+        ({"cache_key": CacheKey(model_id="m")}, "manifest.cache_key.component_id"),
     ],
 )
 async def test_a_payload_that_is_not_what_its_manifest_says_is_refused(
@@ -228,19 +241,44 @@ async def test_a_published_value_is_what_a_loop_then_finds(
     await operations.call("Wake", tags=["caches"])
 
 
-async def test_a_cache_value_under_a_wrong_key_or_digest_is_refused(
-    operations: Operations,
+@pytest.mark.row("VAL-07")
+@pytest.mark.parametrize(
+    ("changes", "field"),
+    [
+        ({"key_digest": "0" * 64}, "record.key_digest"),
+        ({"value_digest": ""}, "record.value_digest"),
+        ({"value_digest": "0" * 64}, "record.value_digest"),
+        ({"cache_class": CacheClass.TOKEN_KV}, "record.cache_class"),
+        ({"tier": "cloud"}, "record.tier"),
+        ({"key": {"component_id": ""}}, "record.key.component_id"),
+        ({"key": {"weights_version": ""}}, "record.key.weights_version"),
+        ({"key": {"input_hashes": {}}}, "record.key.input_hashes"),
+        ({"key": {"cache_contract_version": ""}}, "record.key.cache_contract_version"),
+    ],
+)
+async def test_a_cache_record_that_is_not_of_its_schema_is_refused(
+    operations: Operations, changes: dict[str, Any], field: str
 ) -> None:
-    key = CacheKey(model_id="moving-digits")
-    value = encode_tensors({"value": torch.zeros(1)})
-    wrong = CacheRecord(key=key, key_digest="0" * 64, cache_class=CacheClass.TEXT_ENCODER_OUTPUT)
-    with pytest.raises(InvalidField, match="key_digest"):
-        await operations.call("PublishCache", record=wire.to_proto(wrong), value=value)
-    other = CacheRecord(
-        key=key, key_digest=key_digest(key), cache_class=CacheClass.TEXT_ENCODER_OUTPUT
+    sound = CacheKey(
+        model_id="moving-digits",
+        component_id="text_encoder",
+        weights_version="w1",
+        input_hashes={"text": text_hash("a red three")},
+        cache_contract_version="1",
     )
-    with pytest.raises(InvalidField, match="value_digest"):
-        await operations.call("PublishCache", record=wire.to_proto(other), value=value)
+    key = replace(sound, **changes.get("key", {}))
+    value = encode_tensors({"value": torch.zeros(1)})
+    record = CacheRecord(
+        key=key,
+        key_digest=key_digest(key),
+        cache_class=CacheClass.TEXT_ENCODER_OUTPUT,
+        value_digest=hashlib.sha256(value).hexdigest(),
+        size_bytes=len(value),
+    )
+    record = replace(record, **{k: v for k, v in changes.items() if k != "key"})
+    with pytest.raises(InvalidField) as caught:
+        await operations.call("PublishCache", record=wire.to_proto(record), value=value)
+    assert caught.value.field == field
 
 
 async def test_sleeping_weights_are_gone_and_a_loop_that_comes_then_is_told_so(

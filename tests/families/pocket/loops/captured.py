@@ -9,15 +9,17 @@ from dataclasses import dataclass, replace
 import torch
 
 from fastvideo.cache.keys import key_digest
+from fastvideo.cache.recorded import record_look
 from fastvideo.errors import FailedPrecondition
 from fastvideo.loops.contract import LoopOutput, PlanContext, StateBase, StepContext, Values
 from fastvideo.loops.samplers import FlowSchedule, UniPC, UniPCState
 from fastvideo.loops.state_encoding import encode_state, tensor_digest
 from fastvideo.loops.units import UnitShape, next_unit_plan
-from fastvideo.model.caching import CacheClass, CacheLookup, CacheOutcome
+from fastvideo.model.caching import CacheClass, CacheKey, CacheLookup, CacheOutcome
 from fastvideo.model.specs import LoopSpec
 from fastvideo.models.resident import ResidentModel
 from fastvideo.requests.types import RequestSpec
+from fastvideo.scheduling.traces import GraphUsed
 from fastvideo.scheduling.work import CachePlan, LoopRef, UnitKind, WorkPlan, WorkUnit
 from tests.families.pocket.components import Graphs
 from tests.families.pocket.keys import batch_key, graph_key
@@ -129,12 +131,21 @@ class CapturedKernel:
         graphs: Graphs = instance.components["graphs"]
         sampler: UniPC = instance.components["scheduler"]
         found = graphs.find(state.graph)
-        _note(context, unit, state.graph, hit=found is not None)
+        key = graph_key(instance, self.spec.loop_id, state.shape)
+        _note(context, unit, key, hit=found is not None)
         timestep = state.schedule.timesteps[state.sampler.step_index].view(1)
         if unit.kind is UnitKind.GRAPH_CAPTURE:
             if found is None:
                 module = instance.components["plain_transformer"]
                 graphs.capture(state.graph, module, (state.latents, timestep, state.features))
+                context.notes.append(
+                    GraphUsed(
+                        model_instance_id=unit.model_instance_id,
+                        component="transformer",
+                        change="captured",
+                        capture_shape=state.shape,
+                    )
+                )
             return Replayed(latents=state.latents, sampler=state.sampler)
         if found is None:
             raise FailedPrecondition(
@@ -146,10 +157,10 @@ class CapturedKernel:
         return Replayed(latents=latents, sampler=stepped)
 
 
-def _note(context: StepContext, unit: WorkUnit, digest: str, *, hit: bool) -> None:
+def _note(context: StepContext, unit: WorkUnit, key: CacheKey, *, hit: bool) -> None:
     lookup = CacheLookup(
         cache_class=CacheClass.COMPILED_GRAPH,
-        key_digest=digest,
+        key_digest=key_digest(key),
         outcome=CacheOutcome.HIT if hit else CacheOutcome.MISS,
     )
-    context.lookups.setdefault(unit.unit_id, []).append(lookup)
+    record_look(context, unit, key, lookup)

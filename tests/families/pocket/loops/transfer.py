@@ -4,6 +4,7 @@ A request names the other side in a text part "peer": HOST:PORT/REQUEST/ATTEMPT,
 the scope there.
 """
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
@@ -18,11 +19,14 @@ from fastvideo.loops.contract import LoopOutput, PlanContext, StateBase, StepCon
 from fastvideo.loops.state_encoding import encode_state, tensor_digest
 from fastvideo.loops.units import UnitShape, next_unit_plan
 from fastvideo.media.tensors import decode_tensors, encode_tensors
+from fastvideo.model.cache_checks import check_manifest
 from fastvideo.model.specs import LoopSpec
 from fastvideo.model.transfers import TransferManifest, TransferTensor
 from fastvideo.models.resident import ResidentModel
 from fastvideo.requests.types import RequestSpec
+from fastvideo.rpc.errors import from_rpc_error
 from fastvideo.scheduling.work import LoopRef, WorkPlan, WorkUnit
+from fastvideo.transport.recorded import Move, recorded
 from tests.families.pocket.checkpoint import FEATURE_SIZE
 from tests.families.pocket.loops.encode import LENGTH
 from tests.families.pocket.text import part_text
@@ -83,7 +87,17 @@ class _Transfer:
         context: StepContext,
     ) -> Sequence[torch.Tensor]:
         """The tensor of each unit, moved."""
-        return [self._move(state, unit) for state, unit in batch]
+        moved = []
+        for state, unit in batch:
+            move = Move(
+                manifest=TransferManifest(transfer_id=unit.unit_id),
+                request_id=unit.loop.request_id,
+                unit_id=unit.unit_id,
+                size_bytes=SIZE_BYTES,
+            )
+            with recorded(move, context.notes.append, time.monotonic):
+                moved.append(self._move(state, unit, move))
+        return moved
 
     def advance(self, state: TransferState, unit: WorkUnit, output: torch.Tensor) -> TransferState:
         """The state after the move."""
@@ -102,30 +116,35 @@ class _Transfer:
         header = {"schema": self.spec.state_schema, "done": state.done}
         return encode_state(header, (state.features,))
 
-    def _move(self, state: TransferState, unit: WorkUnit) -> torch.Tensor:
+    def _move(self, state: TransferState, unit: WorkUnit, move: Move) -> torch.Tensor:
         raise NotImplementedError
 
 
 class SendKernel(_Transfer):
     """Puts a value into the scope of another worker."""
 
-    def _move(self, state: TransferState, unit: WorkUnit) -> torch.Tensor:
+    def _move(self, state: TransferState, unit: WorkUnit, move: Move) -> torch.Tensor:
         assert state.features is not None
         tensor = TransferTensor(
             name=VALUE, shape=tuple(state.features.shape), dtype="float32", location="cpu"
         )
         payload = encode_tensors({VALUE: state.features})
-        _call(state.address, _manifest(state, unit, tensor, consumer=state.scope), payload)
+        move.manifest = _manifest(state, unit, tensor, consumer=state.scope)
+        move.size_bytes = len(payload)
+        _call(state.address, move.manifest, payload)
         return state.features
 
 
 class ReceiveKernel(_Transfer):
     """Takes a value out of the scope of another worker."""
 
-    def _move(self, state: TransferState, unit: WorkUnit) -> torch.Tensor:
+    def _move(self, state: TransferState, unit: WorkUnit, move: Move) -> torch.Tensor:
         manifest = _manifest(state, unit, TransferTensor(name=VALUE), producer=state.scope)
         response = _call(state.address, manifest, b"")
-        told = wire.from_proto(TransferManifest, response.manifest).tensors[0]
+        move.manifest = wire.from_proto(TransferManifest, response.manifest)
+        move.size_bytes = len(response.payload)
+        check_manifest(move.manifest)
+        told = move.manifest.tensors[0]
         tensor = decode_tensors(response.payload)[VALUE]
         if told.shape != tuple(tensor.shape):
             raise InvalidField("manifest.tensors.shape", told.shape, str(tuple(tensor.shape)))
@@ -154,4 +173,7 @@ def _call(address: str, manifest: TransferManifest, payload: bytes) -> worker_pb
     with grpc.insecure_channel(address) as channel:
         stub = worker_pb2_grpc.WorkerServiceStub(channel)
         request = worker_pb2.TransferRequest(manifest=wire.to_proto(manifest), payload=payload)
-        return stub.Transfer(request, timeout=TIMEOUT_S)
+        try:
+            return stub.Transfer(request, timeout=TIMEOUT_S)
+        except grpc.RpcError as error:
+            raise from_rpc_error(error) from error

@@ -69,6 +69,8 @@ class _CacheOutcomeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_CacheOut
     CACHE_OUTCOME_HIT: _CacheOutcome.ValueType  # 1
     CACHE_OUTCOME_MISS: _CacheOutcome.ValueType  # 2
     CACHE_OUTCOME_EVICT: _CacheOutcome.ValueType  # 3
+    CACHE_OUTCOME_KEPT: _CacheOutcome.ValueType  # 4
+    """Kept under its key, after a miss or when it was published."""
 
 class CacheOutcome(_CacheOutcome, metaclass=_CacheOutcomeEnumTypeWrapper):
     """What became of a look into a cache."""
@@ -77,6 +79,8 @@ CACHE_OUTCOME_UNSPECIFIED: CacheOutcome.ValueType  # 0
 CACHE_OUTCOME_HIT: CacheOutcome.ValueType  # 1
 CACHE_OUTCOME_MISS: CacheOutcome.ValueType  # 2
 CACHE_OUTCOME_EVICT: CacheOutcome.ValueType  # 3
+CACHE_OUTCOME_KEPT: CacheOutcome.ValueType  # 4
+"""Kept under its key, after a miss or when it was published."""
 Global___CacheOutcome: _TypeAlias = CacheOutcome  # noqa: Y015
 
 @_typing.final

@@ -2,7 +2,8 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from types import MappingProxyType
+from typing import Any, Final
 
 import torch
 
@@ -57,6 +58,8 @@ class DecodeOutput:
 
 class DecodeKernel:
     """`AutoencoderKLWan.decode`, one latent frame a unit, with the bits of the whole call."""
+
+    components_of: Final = MappingProxyType({"pixels": "vae"})
 
     def __init__(self, spec: LoopSpec) -> None:
         self.spec = spec

@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Final
 
 import torch
 
@@ -91,6 +93,8 @@ class DenoiseKernel:
     Where the card's loop takes `image_latents`, that of `WanImageToVideoPipeline` with a
     timestep a token: see `fastvideo.models.wan.first_frame`.
     """
+
+    components_of: Final = MappingProxyType({"velocity": "transformer", "latents": "scheduler"})
 
     def __init__(self, spec: LoopSpec) -> None:
         self.spec = spec

@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Final
 
 import torch
 
@@ -54,6 +56,8 @@ class Encoded:
 
 class EncodeKernel:
     """Prompt, then negative prompt, to features, exactly as `diffusers.WanPipeline` makes them."""
+
+    components_of: Final = MappingProxyType({"features": "text_encoder"})
 
     def __init__(self, spec: LoopSpec) -> None:
         self.spec = spec

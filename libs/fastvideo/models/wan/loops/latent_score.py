@@ -8,6 +8,7 @@ likelier.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Final
 
 import torch
@@ -63,6 +64,8 @@ class LatentScoreOutput:
 
 class LatentScoreKernel:
     """The flow-matching error of latents at fixed noise levels."""
+
+    components_of: Final = MappingProxyType({"error": "transformer"})
 
     def __init__(self, spec: LoopSpec) -> None:
         self.spec = spec

@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Final
 
 import numpy as np
 import torch
@@ -48,6 +50,8 @@ class VaeEncodeOutput:
 
 class VaeEncodeKernel:
     """An image as `diffusers.WanImageToVideoPipeline` encodes it, cut to the request's shape."""
+
+    components_of: Final = MappingProxyType({"latents": "vae"})
 
     def __init__(self, spec: LoopSpec) -> None:
         self.spec = spec

@@ -1,0 +1,62 @@
+"""Whether what a step gave is made of numbers, and which component gave what is not.
+
+A kernel says which field of its outputs comes from which component:
+
+    components_of = {"velocity": "transformer", "latents": "scheduler"}
+
+The fields are looked at in that order, so the first component that went wrong is named. A kernel
+that says nothing has its `latents` watched.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Protocol, runtime_checkable
+
+import torch
+
+_WATCHED: Final[Mapping[str, str]] = {"latents": ""}
+
+
+@runtime_checkable
+class NamesComponents(Protocol):
+    """A loop kernel that says which component each field of its outputs comes from."""
+
+    components_of: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NonFinite:
+    """A tensor with elements that are no numbers."""
+
+    component: str
+    field: str
+    nans: int
+    infinities: int
+    elements: int
+
+
+def find_non_finite(kernel: object, output: object) -> NonFinite | None:
+    """The first watched tensor of a unit's output that is not finite."""
+    watched = kernel.components_of if isinstance(kernel, NamesComponents) else _WATCHED
+    for field, component in watched.items():
+        # An output that is a tensor itself is of the one field that is watched.
+        value: Any = output if isinstance(output, torch.Tensor) else getattr(output, field, None)
+        if isinstance(value, float):
+            value = torch.tensor(value)
+        if isinstance(value, torch.Tensor) and not _is_finite(value):
+            return NonFinite(
+                component=component,
+                field=field,
+                nans=int(torch.isnan(value).sum()),
+                infinities=int(torch.isinf(value).sum()),
+                elements=value.numel(),
+            )
+    return None
+
+
+def _is_finite(tensor: torch.Tensor) -> bool:
+    if not tensor.is_floating_point():
+        return True
+    # A sum is as finite as its parts, or overflows: then all of them are looked at.
+    return math.isfinite(float(tensor.sum())) or bool(torch.isfinite(tensor).all())
