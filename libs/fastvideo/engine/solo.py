@@ -1,5 +1,6 @@
-"""One request run alone, node by node, with no scheduler: for warm-up and as a reference."""
+"""One request run alone, node by node, with no scheduler: for warm-up, replay, as a reference."""
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from fastvideo.engine.executor import Executor
@@ -10,6 +11,9 @@ from fastvideo.scheduling.commands import ExecuteBatch, PrepareLoop, ReleaseLoop
 from fastvideo.scheduling.events import BatchExecuted, LoopFailed
 from fastvideo.scheduling.request_scheduler import program_graph
 from fastvideo.scheduling.work import LoopRef, LoopResult, WorkPlan
+
+Fetch = Callable[[PrepareLoop], PrepareLoop]
+"""Adds the stored inputs of a request to a command, as `RequestInputs.fetch` does."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,40 +34,68 @@ def run_solo(
     executor: Executor, model_instance_id: str, program: ProgramSpec, request: RequestSpec
 ) -> SoloRun:
     """Run a request to its end and free it. Raises the error of the loop or unit that failed."""
+    batches = tuple(solo_batches(executor, model_instance_id, program, request))
+    return SoloRun(
+        results={
+            result.loop.node_id: result.loop_result
+            for batch in batches
+            for result in batch.results
+            if result.loop_result is not None
+        },
+        batches=batches,
+    )
+
+
+def solo_batches(
+    executor: Executor,
+    model_instance_id: str,
+    program: ProgramSpec,
+    request: RequestSpec,
+    *,
+    attempt: int = 1,
+    fetch: Fetch | None = None,
+) -> Iterator[BatchExecuted]:
+    """Run a request unit by unit; it is freed at the end, or when nobody asks for more.
+
+    Between two batches all that the ended nodes handed on is in the executor's values. Raises
+    the error of the loop or unit that failed.
+    """
     graph = program_graph(program)
     results: dict[str, LoopResult] = {}
-    batches: list[BatchExecuted] = []
     try:
         while len(results) < len(graph.nodes):
             node_id = graph.startable(results, results)[0]
             command = PrepareLoop(
-                loop=LoopRef(request_id=request.request_id, node_id=node_id, attempt=1),
+                loop=LoopRef(request_id=request.request_id, node_id=node_id, attempt=attempt),
                 loop_id=graph.nodes[node_id].loop_id,
                 model_instance_id=model_instance_id,
                 request=request,
                 inputs=graph.inputs_of(node_id, request),
             )
-            prepared = executor.prepare(command)
+            prepared = executor.prepare(fetch(command) if fetch is not None else command)
             if isinstance(prepared, LoopFailed):
                 raise error_of(prepared.error)
-            results[node_id] = _run_loop(executor, prepared.plan, batches)
+            for executed in _loop_batches(executor, prepared.plan):
+                yield executed
+                [result] = executed.results
+                if result.loop_result is not None:
+                    results[node_id] = result.loop_result
     finally:
-        executor.release(ReleaseLoops(request_id=request.request_id, attempt=1))
-    return SoloRun(results=results, batches=tuple(batches))
+        executor.release(ReleaseLoops(request_id=request.request_id, attempt=attempt))
 
 
-def _run_loop(executor: Executor, plan: WorkPlan, batches: list[BatchExecuted]) -> LoopResult:
+def _loop_batches(executor: Executor, plan: WorkPlan) -> Iterator[BatchExecuted]:
     waiting = list(plan.units)
-    while True:
+    while waiting:
         unit = waiting.pop(0)
         executed = executor.execute(
             ExecuteBatch(batch_id=unit.unit_id, kind=unit.kind, unit_ids=(unit.unit_id,))
         )
-        batches.append(executed)
         [result] = executed.results
         if result.error is not None:
             raise error_of(result.error)
-        if result.loop_result is not None:
-            return result.loop_result
         if result.next_plan is not None:
             waiting = list(result.next_plan.units)
+        yield executed
+        if result.loop_result is not None:
+            return

@@ -32,6 +32,7 @@ from fastvideo_worker.commands import Commands
 from fastvideo_worker.fence import Fence
 from fastvideo_worker.lanes import Lane
 from fastvideo_worker.models import Models
+from fastvideo_worker.replaying import Replays, check_request
 from fastvideo_worker.status import WorkerStatus
 
 _LOG: Final = get_logger(__name__)
@@ -59,6 +60,7 @@ class WorkerService(worker_pb2_grpc.WorkerServiceServicer):
         compute: Lane,
         io: Lane,
         clock: Clock,
+        replays: Replays,
     ) -> None:
         self._status = status
         self._executor = executor
@@ -68,6 +70,7 @@ class WorkerService(worker_pb2_grpc.WorkerServiceServicer):
         self._compute = compute
         self._io = io
         self._clock = clock
+        self._replays = replays
         self._fence = Fence()
         self._attachment: Attachment | None = None
 
@@ -291,9 +294,11 @@ class WorkerService(worker_pb2_grpc.WorkerServiceServicer):
     async def Replay(
         self, request: worker_pb2.ReplayRequest, context: Context
     ) -> AsyncIterator[worker_pb2.ReplayResponse]:
-        """Run a logged run again."""
-        raise FailedPrecondition("this worker replays nothing", reason="NO_REPLAY")
-        yield
+        """Run a logged run again, in a process of its own, beside all that is served."""
+        served = [instance.card.model_id for instance in self._status.residents.all()]
+        check_request(request, served)
+        async for response in self._replays.run(request):
+            yield worker_pb2.ReplayResponse(response=response)
 
     def _reattach(self) -> None:
         """A scheduler learns of other models when it attaches, so it is made to attach anew."""

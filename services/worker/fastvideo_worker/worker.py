@@ -30,6 +30,7 @@ from fastvideo_worker.commands import Commands
 from fastvideo_worker.config import Config
 from fastvideo_worker.lanes import Lane
 from fastvideo_worker.models import Models
+from fastvideo_worker.replaying import Replays, replay_command
 from fastvideo_worker.service import WorkerService
 from fastvideo_worker.status import IO_SLOTS, WorkerStatus
 
@@ -102,6 +103,8 @@ class Worker:
             loader=self._lane("loader", 1),
             waiters=self._lane("waiters", 4),
         )
+        replays = Replays(replay_command(config))
+        self._stack.push_async_callback(replays.close)
         self._service = WorkerService(
             status=self._status,
             executor=executor,
@@ -116,6 +119,7 @@ class Worker:
             compute=self._compute,
             io=io,
             clock=self._clock,
+            replays=replays,
         )
         await self._serve()
         await models.start(config.models, config.threads)

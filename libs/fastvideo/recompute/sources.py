@@ -1,0 +1,97 @@
+"""Where a replay gets what its run was given: artifacts by id, blobs by digest."""
+
+import hashlib
+from collections.abc import Iterable
+from typing import Any, Final, Protocol, Self
+
+import grpc
+
+from fastvideo.api.artifacts.v1 import artifacts_pb2, artifacts_pb2_grpc
+from fastvideo.blobs import CorruptBlob
+from fastvideo.errors import FailedPrecondition, ResourceExhausted
+from fastvideo.rpc.channel import connection_arguments
+from fastvideo.rpc.errors import from_rpc_error
+
+BYTES_MAX: Final = 1 << 30
+"""The most that is fetched at once."""
+
+_TRY_S_MAX: Final = 60.0
+
+
+class Sources(Protocol):
+    """What the run was given and left, outside of this process."""
+
+    def get(self, artifact_id: str) -> bytes:
+        """The bytes of an artifact; blocks. Raises NotFound and Unavailable."""
+        ...
+
+    def blob(self, digest: str) -> bytes:
+        """The bytes of a blob; blocks. Raises NotFound, Unavailable and CorruptBlob."""
+        ...
+
+
+class NoSources:
+    """For a replay that was told of no store."""
+
+    def get(self, artifact_id: str) -> bytes:
+        """Raises FailedPrecondition."""
+        raise _no_store(artifact_id)
+
+    def blob(self, digest: str) -> bytes:
+        """Raises FailedPrecondition."""
+        raise _no_store(digest)
+
+
+class ArtifactServiceSources:
+    """Artifacts and blobs of an ArtifactService at "host:port". Close it, or use it as a context.
+
+    A gateway's address serves artifacts too, but gives blobs to nobody.
+    """
+
+    def __init__(self, address: str) -> None:
+        options = [*connection_arguments(), ("grpc.enable_http_proxy", 0)]
+        self._channel = grpc.insecure_channel(address, options=options)
+        self._stub: Any = artifacts_pb2_grpc.ArtifactServiceStub(self._channel)
+
+    def get(self, artifact_id: str) -> bytes:
+        """The bytes of an artifact. Raises NotFound and Unavailable."""
+        request = artifacts_pb2.GetArtifactRequest(artifact_id=artifact_id)
+        return _gathered(self._stub.GetArtifact(request, timeout=_TRY_S_MAX), artifact_id)
+
+    def blob(self, digest: str) -> bytes:
+        """The bytes of a blob. Raises NotFound, Unavailable and CorruptBlob."""
+        request = artifacts_pb2.GetBlobRequest(digest=digest)
+        data = _gathered(self._stub.GetBlob(request, timeout=_TRY_S_MAX), digest)
+        if hashlib.sha256(data).hexdigest() != digest:
+            raise CorruptBlob(f"other bytes came for blob {digest}", subject=digest)
+        return data
+
+    def close(self) -> None:
+        """Let go of the connection."""
+        self._channel.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _gathered(responses: Iterable[Any], subject: str) -> bytes:
+    data = bytearray()
+    try:
+        for response in responses:
+            data += response.chunk
+            if len(data) > BYTES_MAX:
+                raise ResourceExhausted(f"{subject} has more than {BYTES_MAX} bytes")
+    except grpc.RpcError as error:
+        raise from_rpc_error(error) from error
+    return bytes(data)
+
+
+def _no_store(subject: str) -> FailedPrecondition:
+    return FailedPrecondition(
+        f"{subject} cannot be fetched: the replay was told of no artifact service",
+        reason="NO_ARTIFACT_SERVICE",
+        subject=subject,
+    )

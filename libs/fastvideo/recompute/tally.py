@@ -1,0 +1,82 @@
+"""What a replay has compared so far, and the report that it becomes."""
+
+from collections.abc import Callable
+from typing import Final
+
+from fastvideo.replay.types import Comparison, Promise, ReplayProgress, ReplayReport, ReplayRequest
+
+COMPARISONS_MAX: Final = 200
+"""Equal comparisons in a report, unless a request names another number."""
+
+_DIFFERING_MAX: Final = 10_000
+
+Tell = Callable[[ReplayProgress | Comparison], None]
+"""Is told how far a replay is, and of each comparison as it is made."""
+
+
+class Tally:
+    """Comparisons, each told as it is made; the first that differs is kept apart."""
+
+    def __init__(self, tell: Tell, request: ReplayRequest) -> None:
+        self._tell = tell
+        self._request = request
+        self._equal_max = request.comparisons_max or COMPARISONS_MAX
+        self._kept: list[Comparison] = []
+        self._kept_equal = 0
+        self.compared = 0
+        self.differing = 0
+        self.first: Comparison | None = None
+
+    def add(self, comparison: Comparison) -> None:
+        """Count a comparison, and keep it if there is room."""
+        self.compared += 1
+        if not comparison.equal:
+            self.differing += 1
+            self.first = self.first or comparison
+        if self._has_room(comparison.equal):
+            self._kept.append(comparison)
+            self._kept_equal += comparison.equal
+        self._tell(comparison)
+
+    def explain_first(self, comparison: Comparison) -> None:
+        """Put what is known now of the first difference in its place."""
+        if self.first in self._kept:
+            self._kept[self._kept.index(self.first)] = comparison
+        self.first = comparison
+        self._tell(comparison)
+
+    def all_within(self, tolerance: float) -> bool:
+        """Whether the values that were compared as such, and there were some, are near enough."""
+        apart = [one.max_abs_difference for one in self._kept if one.max_abs_difference is not None]
+        return bool(apart) and max(apart) <= tolerance
+
+    def report(
+        self,
+        *,
+        promise: Promise,
+        equal: bool,
+        headline: str,
+        seconds: float,
+        original_seconds: float,
+        original_traceparent: str = "",
+    ) -> ReplayReport:
+        """The answer."""
+        return ReplayReport(
+            kind=self._request.kind,
+            subject_id=self._request.subject_id,
+            equal=equal,
+            promise=promise,
+            compared=self.compared,
+            differing=self.differing,
+            first_divergence=self.first,
+            comparisons=tuple(self._kept),
+            seconds=seconds,
+            original_seconds=original_seconds,
+            headline=headline,
+            original_traceparent=original_traceparent,
+        )
+
+    def _has_room(self, equal: bool) -> bool:
+        if equal:
+            return self._kept_equal < self._equal_max
+        return len(self._kept) - self._kept_equal < _DIFFERING_MAX
