@@ -44,7 +44,7 @@ from fastvideo.api.common.v1 import (
     transfer_pb2,
     work_pb2,
 )
-from fastvideo.api.events.v1 import events_pb2, projections_pb2
+from fastvideo.api.events.v1 import events_pb2, log_pb2, projections_pb2
 from fastvideo.api.replay.v1 import replay_pb2
 from fastvideo.api.training.v1 import behavior_pb2
 from fastvideo.api.worker.v1 import worker_pb2
@@ -68,6 +68,7 @@ _DEFAULT_FILES = (
     transfer_pb2,
     work_pb2,
     events_pb2,
+    log_pb2,
     projections_pb2,
     behavior_pb2,
     replay_pb2,

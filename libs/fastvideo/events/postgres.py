@@ -31,7 +31,7 @@ _ARGUMENTS = ", ".join(f"${i}" for i in range(1, 24))
 _APPEND = f"SELECT offset_bases, version_bases FROM append_events({_ARGUMENTS})"
 
 # The fields of a StoredEvent in their order. All events of one read share a partition, $1.
-_EVENTS = """
+EVENTS = """
 SELECT partition, "offset", stream_id, stream_version, event_id, type, schema_version,
     payload, payload_sha256, metadata, fence_epoch, recorded_at,
     (SELECT p.log_epoch FROM partitions p WHERE p.partition = $1)
@@ -39,11 +39,11 @@ FROM events WHERE partition = $1
 """
 
 _READ_STREAM = f"""
-{_EVENTS} AND stream_id = $2 AND stream_version > $3 ORDER BY stream_version LIMIT $4
+{EVENTS} AND stream_id = $2 AND stream_version > $3 ORDER BY stream_version LIMIT $4
 """
 
 _READ_PARTITION = f"""
-{_EVENTS} AND "offset" > $2 ORDER BY "offset" LIMIT $3
+{EVENTS} AND "offset" > $2 ORDER BY "offset" LIMIT $3
 """
 
 _POSITION = """

@@ -3,7 +3,9 @@
 import hashlib
 from dataclasses import dataclass
 from datetime import datetime
-from typing import NamedTuple
+from typing import Final, NamedTuple
+
+from fastvideo.errors import CorruptLog
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,3 +173,24 @@ class LogLimits:
 def payload_digest(payload: bytes) -> bytes:
     """SHA-256 of a payload, which the log keeps beside it."""
     return hashlib.sha256(payload).digest()
+
+
+WRONG_DIGEST: Final = "WRONG_DIGEST"
+"""The reason of an error about a payload that does not have its digest."""
+
+
+def wrong_digest(stored: StoredEvent) -> CorruptLog:
+    """The error of a payload that is not the one that was written; it says where it stands."""
+    return CorruptLog(
+        f"the payload of event {stored.event_id} does not have its digest",
+        reason=WRONG_DIGEST,
+        subject=stored.event_id,
+        attributes={
+            "partition": str(stored.partition),
+            "offset": str(stored.offset),
+            "stream_id": stored.stream_id,
+            "stream_version": str(stored.stream_version),
+            "type": stored.type,
+            "schema_version": str(stored.schema_version),
+        },
+    )

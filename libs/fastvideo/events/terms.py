@@ -1,0 +1,127 @@
+"""What an event is about, as terms such as "request:req_1", "worker:w0" and "type:LoopPrepared".
+
+An event names one request in its metadata, but a batch that several requests shared is about each
+of them, and so is a decision about several. Those are read from the payload: its message is parsed
+and only the fields that name something are looked at.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Final
+
+from google.protobuf.descriptor import Descriptor
+from google.protobuf.message import DecodeError, Message
+from google.protobuf.message_factory import GetMessageClass
+
+from fastvideo.api.events.v1 import events_pb2
+from fastvideo.errors import CorruptLog
+from fastvideo.events.catalog import UPCASTERS
+from fastvideo.events.records import StoredEvent
+
+REQUEST: Final = "request"
+SESSION: Final = "session"
+MODEL: Final = "model"
+WORKER: Final = "worker"
+TENANT: Final = "tenant"
+TYPE: Final = "type"
+STREAM: Final = "stream"
+
+# Of the metadata, and of payloads.
+_NAMING: Final[Mapping[str, str]] = {
+    "request_id": REQUEST,
+    "session_id": SESSION,
+    "model_id": MODEL,
+    "worker_id": WORKER,
+    "tenant_id": TENANT,
+}
+# Parts of a payload that name nothing that the payload does not name elsewhere.
+_PASSED_BY: Final = frozenset(
+    {"next_plan", "loop_result", "key", "lookup", "spec", "units", "manifest"}
+)
+
+
+def term(kind: str, name: str) -> str:
+    """The term of a thing that an event may be about."""
+    return f"{kind}:{name}"
+
+
+def terms_of(stored: StoredEvent) -> frozenset[str]:
+    """Everything that an event is about; of one that cannot be read, what its envelope says."""
+    found = {term(TYPE, stored.type), term(STREAM, stored.stream_id)}
+    try:
+        metadata = events_pb2.EventMetadata.FromString(stored.metadata)
+    except DecodeError:
+        return frozenset(found)
+    for name, kind in _NAMING.items():
+        value = getattr(metadata, name)
+        if value:
+            found.add(f"{kind}:{value}")
+    plan = _plans().get(stored.type)
+    if plan is not None:
+        try:
+            payload = UPCASTERS.bring_up(stored.type, stored.schema_version, stored.payload)
+            found.update(plan.terms(plan.message.FromString(payload)))
+        except (CorruptLog, DecodeError):
+            return frozenset(found)
+    return frozenset(found)
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """Where in a message names are: in these fields, and in those messages inside it."""
+
+    message: type[Message]
+    names: Mapping[str, str]
+    inside: Mapping[str, "_Plan"]
+
+    def terms(self, message: Any) -> Iterator[str]:
+        for field, value in message.ListFields():
+            name = field.name
+            kind = self.names.get(name)
+            if kind is not None:
+                yield f"{kind}:{value}"
+                continue
+            plan = self.inside.get(name)
+            if plan is None:
+                continue
+            for inner in value if field.is_repeated else (value,):
+                yield from plan.terms(inner)
+
+
+@cache
+def _plans() -> dict[str, _Plan]:
+    """By type of event; a type whose payload names nothing is absent."""
+    oneof = events_pb2.Event.DESCRIPTOR.oneofs_by_name["payload"]
+    plans: dict[str, _Plan] = {}
+    for field in oneof.fields:
+        assert field.message_type is not None
+        plan = _plan(field.message_type)
+        if plan is not None:
+            plans[field.message_type.name] = plan
+    return plans
+
+
+@cache
+def _plan(descriptor: Descriptor) -> _Plan | None:
+    names: dict[str, str] = {}
+    inside: dict[str, _Plan] = {}
+    for field in descriptor.fields:
+        if field.name in _NAMING and field.message_type is None and not field.is_repeated:
+            names[field.name] = _NAMING[field.name]
+        elif _is_inside(field) and (plan := _plan(field.message_type)) is not None:
+            inside[field.name] = plan
+    if not names and not inside:
+        return None
+    return _Plan(GetMessageClass(descriptor), names, inside)
+
+
+def _is_inside(field: Any) -> bool:
+    """Whether a field holds messages that may name something."""
+    message = field.message_type
+    return (
+        message is not None
+        and not message.GetOptions().map_entry
+        and field.name not in _PASSED_BY
+        and message.full_name.startswith("fastvideo.")
+    )
