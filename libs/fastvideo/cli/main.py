@@ -8,7 +8,17 @@ import sys
 
 import typer
 
-from fastvideo.cli import explain, generate, log, models, requests, sessions, simulate, stack
+from fastvideo.cli import (
+    authoring,
+    explain,
+    generate,
+    log,
+    models,
+    requests,
+    sessions,
+    simulate,
+    stack,
+)
 from fastvideo.cli.config import load_config
 from fastvideo.cli.failures import report
 from fastvideo.version import program_version
@@ -36,6 +46,7 @@ def build() -> typer.Typer:
     log.register(app)
     simulate.register(app)
     models.register(app)
+    authoring.register(app)
     sessions.register(app)
     stack.register(app)
     app.command("version")(version)

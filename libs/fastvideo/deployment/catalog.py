@@ -4,10 +4,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from fastvideo.errors import CheckpointError, InvalidField, NotFound
-from fastvideo.model.card import card_digest, load_cards
+from fastvideo.model.card import card_digest, card_document, load_cards
 from fastvideo.model.documents import InvalidDocument
 from fastvideo.model.manifest import MANIFEST_NAME
 from fastvideo.model.specs import ModelSpec
@@ -30,6 +30,8 @@ class CatalogEntry:
     checkpoint_path: Path | None
     # Why the model cannot be loaded; empty when it can.
     unavailable_reason: str
+    # Where its family's cards and programs are.
+    family_path: Path = FAMILIES
 
     def program_for(self, kind: RequestKind, program_id: str = "") -> ProgramSpec:
         """The named program, or the default of the kind when no name is given.
@@ -120,6 +122,10 @@ class Catalog:
             )
         return entry
 
+    def document(self, model_id: str) -> dict[str, Any]:
+        """A model's card as plain data, for cards that are based on it. Raises NotFound."""
+        return card_document(self.get(model_id).family_path / "cards", model_id)
+
 
 def family_folder(package: str) -> Path:
     """The folder of a family's package; nothing of the family is imported.
@@ -147,6 +153,7 @@ def _entry(
         programs=programs,
         checkpoint_path=None if reason else found,
         unavailable_reason=reason,
+        family_path=family,
     )
 
 

@@ -1,9 +1,13 @@
 """How a deployment schedules, from its file `scheduling.yaml`; see docs/scheduling.md."""
 
+import json
+from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from fastvideo.errors import InvalidField
-from fastvideo.model.documents import InvalidDocument, parse, read_document
+from fastvideo.model.documents import InvalidDocument, parse, parse_document, read_document
 from fastvideo.scheduling.policy import SchedulingPolicy
 
 
@@ -18,8 +22,22 @@ def read_policy(path: Path) -> SchedulingPolicy:
     except OSError as error:
         fault = error.strerror or str(error)
         raise InvalidDocument(path.name, {"file": f"cannot be read: {fault}"}) from error
+    return _policy(document, path.name)
+
+
+def policy_of(text: str, source: str) -> SchedulingPolicy:
+    """The policy of YAML or JSON that came from `source`. Raises as `read_policy` does."""
+    return _policy(parse_document(text, source), source)
+
+
+def policy_document(policy: SchedulingPolicy) -> str:
+    """All knobs as canonical JSON, which `policy_of` reads: equal for equal policies."""
+    return json.dumps(asdict(policy), sort_keys=True, separators=(",", ":"))
+
+
+def _policy(document: Mapping[str, Any], source: str) -> SchedulingPolicy:
     try:
-        return parse(SchedulingPolicy, document, path.name)
+        return parse(SchedulingPolicy, document, source)
     except InvalidField as error:
         # A knob checks itself.
-        raise InvalidDocument(path.name, {error.field: error.message}) from error
+        raise InvalidDocument(source, {error.field: error.message}) from error

@@ -41,6 +41,15 @@ def parse_card(stem: str, documents: Mapping[str, Mapping[str, Any]]) -> ModelSp
     return card
 
 
+def card_document(folder: Path, stem: str) -> dict[str, Any]:
+    """A card of a folder as plain data, with all that it takes from its bases.
+
+    Raises InvalidDocument when a base is missing.
+    """
+    documents = {path.stem: read_document(path) for path in sorted(folder.glob("*.yaml"))}
+    return _resolve(stem, documents, ())
+
+
 def card_digest(card: ModelSpec) -> str:
     """The card's content digest: SHA-256 of its canonical encoding."""
     return canonical_digest(card)
@@ -58,17 +67,18 @@ def _resolve(
     base = documents[stem].get("base")
     if base is None:
         return own
-    return _merge(_resolve(str(base), documents, (*seen, stem)), own)
+    return merge_cards(_resolve(str(base), documents, (*seen, stem)), own)
 
 
-def _merge(base: Mapping[str, Any], change: Mapping[str, Any]) -> dict[str, Any]:
+def merge_cards(base: Mapping[str, Any], change: Mapping[str, Any]) -> dict[str, Any]:
+    """A document over another: mappings key by key, a null removes, the rest replaces."""
     merged = dict(base)
     for key, value in change.items():
         under = merged.get(key)
         if value is None:
             merged.pop(key, None)
         elif isinstance(value, Mapping) and isinstance(under, Mapping):
-            merged[key] = _merge(under, value)
+            merged[key] = merge_cards(under, value)
         else:
             merged[key] = value
     return merged
