@@ -21,6 +21,7 @@ from fastvideo.rpc.channel import open_channel
 from fastvideo.rpc.errors import from_rpc_error
 from fastvideo.scheduling.events import WorkerAttached, WorkerLost
 from fastvideo.scheduling.work import ModelState
+from fastvideo_gateway.index_postgres import LAYOUT
 from tests.integration.gateway.worlds import MODEL, World, gateway_config, world_of
 from tests.plugins.waiting import eventually
 
@@ -99,7 +100,7 @@ async def test_the_index_is_rebuilt_from_the_log(world: World, postgres_dsn: str
     await world.schedule(submitted[0], DONE)
     before = await listed(world)
     connection = await asyncpg.connect(postgres_dsn)
-    await connection.execute("UPDATE gateway_v1.layout SET log_epoch = -1")
+    await connection.execute(f"UPDATE {LAYOUT.live}.layout SET log_epoch = -1")
     await connection.close()
     async with world_of(gateway_config(postgres_dsn)) as another:
         assert await listed(another) == before
