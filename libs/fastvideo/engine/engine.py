@@ -13,6 +13,7 @@ requests share forwards, a cancel lands at a boundary, and the bits are the same
 import math
 import secrets
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
@@ -25,7 +26,7 @@ from fastvideo.deployment.card import DeploymentCard, RolePoolSpec
 from fastvideo.deployment.catalog import Catalog, CatalogEntry
 from fastvideo.engine.artifact_writer import LOOP_ID, ArtifactWriter
 from fastvideo.engine.budgets import machine_bytes, pool_budgets, unit_budgets
-from fastvideo.engine.deployment_file import EngineDeployment, read_deployment
+from fastvideo.engine.deployment_file import read_deployment
 from fastvideo.engine.driver import LocalDriver, Terminal
 from fastvideo.engine.executor import Executor
 from fastvideo.engine.fingerprint import library_versions, machine_fingerprint
@@ -129,12 +130,13 @@ class Engine:
 
         Raises NotFound and InvalidDocument for the file, and as the constructor does.
         """
-        deployment: EngineDeployment = read_deployment(Path(path))
+        deployment = read_deployment(Path(path))
         return cls(
             deployment.models,
             checkpoints=deployment.checkpoints_path,
             threads=deployment.threads or None,
             memory_bytes=deployment.memory_bytes or None,
+            policy=replace(deployment.scheduling, snapshot_overhead_max=0),
         )
 
     def generate(self, prompt: str, *, timeout_s: float | None = None, **options: Any) -> Video:
