@@ -19,6 +19,10 @@ VALUES: Final = (TRAJECTORY, CACHE_LOOKUPS)
 """The values that a program hands to what records."""
 
 
+TEXT_DIGEST: Final = "_sha256"
+"""Ends the names of digests that stand for texts."""
+
+
 def trajectory_file(captured: Captured) -> bytes:
     """A trajectory as safetensors; equal samples have equal bytes, whoever made them.
 
@@ -68,7 +72,7 @@ def recorded(
         latents=(trajectory_id, *(stored[name] for name in ("latents",) if name in stored)),
         logprobs=captured.log_probs,
         guidance_settings=captured.guidance,
-        reward_inputs={**_inputs(request), **stored},
+        reward_inputs={**input_digests(request), **stored},
         reward_outputs={name: float(score) for name, score in scores.items()},
         cache_assumptions=_lookups(values.get(CACHE_LOOKUPS, ())),
         precision=captured.precision,
@@ -88,14 +92,14 @@ def recorded(
     return BehaviorRecorded(behavior_id=behavior_id, record=record)
 
 
-def _inputs(request: RequestSpec) -> dict[str, str]:
+def input_digests(request: RequestSpec) -> dict[str, str]:
     """What a reward may be computed of: the digest of each text, the id of each stored part."""
     inputs = {}
     for part in request.inputs:
         if isinstance(part, TextPart):
             if part.text:
                 digest = hashlib.sha256(part.text.encode("utf-8")).hexdigest()
-                inputs[f"{part.role}_sha256"] = digest
+                inputs[f"{part.role}{TEXT_DIGEST}"] = digest
         elif artifact_id := getattr(part, "artifact_id", ""):
             inputs[part.role] = artifact_id
     return inputs

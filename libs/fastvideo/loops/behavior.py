@@ -8,12 +8,12 @@ of it is kept for a request that does not ask, and no bit of the result depends 
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
-from typing import Any, Final, Self
+from typing import Any, Final, Protocol, Self, runtime_checkable
 
 import torch
 
 from fastvideo.errors import ContractViolation
-from fastvideo.loops.contract import Values
+from fastvideo.loops.contract import LoopKernel, Values
 from fastvideo.loops.state_encoding import tensor_bytes
 from fastvideo.requests.types import Capture, RequestSpec
 
@@ -97,6 +97,31 @@ class Captured:
         for latents in self.latents:
             digest.update(tensor_bytes(latents))
         return digest.hexdigest()
+
+
+@runtime_checkable
+class RetracingKernel(LoopKernel[Any, Any], Protocol):
+    """A loop kernel that can say again how likely the steps of a recorded trajectory were.
+
+    It computes them by `run_step`, as it did when it sampled. Its states have `latents`, and so
+    have the outputs of its steps.
+    """
+
+    def retraced(self, state: Any, step: int, latents: torch.Tensor) -> Any:
+        """The state before a step of a recorded trajectory, its latents [1, C, T, H, W] given.
+
+        `state` is the one after the step before, or, where `retraces_apart`, after any. Raises
+        ContractViolation for a step that cannot follow.
+        """
+        ...
+
+    def retraces_apart(self, state: Any) -> bool:
+        """Whether a step needs nothing of those before it but the recorded latents."""
+        ...
+
+    def log_prob(self, state: Any, output: Any, stepped: torch.Tensor) -> float | None:
+        """The log-density of going from a state to recorded latents; None where none was drawn."""
+        ...
 
 
 def deterministic_flags() -> dict[str, bool]:

@@ -7,15 +7,8 @@ from typing import Final
 
 import torch
 
-from fastvideo.errors import InvalidField
-from fastvideo.loops.behavior import (
-    TRAJECTORY,
-    Captured,
-    Trajectory,
-    captures,
-    deterministic_flags,
-    trajectory_of,
-)
+from fastvideo.errors import ContractViolation, InvalidField
+from fastvideo.loops.behavior import TRAJECTORY, Trajectory, captures, trajectory_of
 from fastvideo.loops.contract import LoopOutput, PlanContext, StateBase, StepContext, Values
 from fastvideo.loops.guidance import GuidancePolicy, Row, branch_rows, policy_for, predict
 from fastvideo.loops.samplers import FlowSchedule, FlowSDEState, UniPC, UniPCState, walk
@@ -41,6 +34,7 @@ from fastvideo.models.wan.first_frame import (
 )
 from fastvideo.models.wan.geometry import latent_shape, shape_label
 from fastvideo.models.wan.keys import batch_key
+from fastvideo.models.wan.loops.denoise_capture import captured_of
 from fastvideo.requests.types import RequestSpec
 from fastvideo.scheduling.work import LoopRef, WorkPlan, WorkUnit
 
@@ -202,7 +196,9 @@ class DenoiseKernel:
                     sampler=stepped,
                     rows_max=rows_max,
                     text=text,
-                    log_prob=_log_prob(state, velocity, latents),
+                    log_prob=None
+                    if state.trajectory is None
+                    else _log_prob(state, velocity, latents),
                 )
             )
         return outputs
@@ -232,9 +228,30 @@ class DenoiseKernel:
             latents = hold_first_frame(latents, state.first_frame)
         values: dict[str, object] = {"latents": latents}
         if state.trajectory is not None:
-            captured = _captured(self.spec, state, state.trajectory, latents, instance)
+            captured = captured_of(self.spec, state, state.trajectory, latents, instance)
             values[TRAJECTORY] = captured.as_values()
         return LoopOutput(values=values, digests={"latents": tensor_digest(latents)})
+
+    def retraced(self, state: DenoiseState, step: int, latents: torch.Tensor) -> DenoiseState:
+        """See `fastvideo.loops.behavior.RetracingKernel`."""
+        sampler = state.sampler
+        if isinstance(sampler, FlowSDEState):
+            sampler = replace(sampler, step_index=step)
+        if sampler.step_index != step:
+            raise ContractViolation(
+                f"step {step} of a sampler with a history cannot come after {sampler.step_index}"
+            )
+        return replace(state, sampler=sampler, latents=latents.to(state.latents.device))
+
+    def retraces_apart(self, state: DenoiseState) -> bool:
+        """See `fastvideo.loops.behavior.RetracingKernel`."""
+        return isinstance(state.sampler, FlowSDEState)
+
+    def log_prob(
+        self, state: DenoiseState, output: DenoiseOutput, stepped: torch.Tensor
+    ) -> float | None:
+        """See `fastvideo.loops.behavior.RetracingKernel`."""
+        return _log_prob(state, output.velocity, stepped)
 
     def state_bytes(self, state: DenoiseState) -> bytes:
         """Position, schedule, conditions, and every tensor that later steps read.
@@ -311,57 +328,9 @@ def _split(
 
 
 def _log_prob(state: DenoiseState, velocity: torch.Tensor, stepped: torch.Tensor) -> float | None:
-    """How likely a step was; computed for requests that capture alone."""
-    if state.trajectory is None:
-        return None
-    return walk.log_prob(
-        state.schedule, state.sampler, velocity, state.latents, stepped, free_frames(state)
-    )
-
-
-def free_frames(state: DenoiseState) -> slice:
-    """The latent frames that the sampler decides on: all, or those after a held one."""
-    return slice(None) if state.first_frame is None else slice(1, None)
-
-
-def _captured(
-    spec: LoopSpec,
-    state: DenoiseState,
-    trajectory: Trajectory,
-    final: torch.Tensor,
-    instance: ResidentModel,
-) -> Captured:
-    sampling = state.request.sampling
-    transformer: Transformer = instance.components["transformer"]
-    return Captured(
-        node_id=state.loop.node_id,
-        loop_id=spec.loop_id,
-        attempt=state.loop.attempt,
-        sample_index=0,
-        seeds=(sampling.seed,),
-        sampler=walk.sampler_name(instance.components["scheduler"], sampling),
-        noise_level=sampling.noise_level,
-        sigmas=tuple(state.schedule.sigmas.tolist()),
-        timesteps=tuple(float(timestep) for timestep in state.schedule.timesteps.tolist()),
-        latents=trajectory.latents,
-        log_probs=trajectory.log_probs,
-        final=final,
-        guidance={
-            "policy": state.policy.name,
-            "space": state.policy.space,
-            "branches": ",".join(state.policy.branches),
-            "scale": repr(sampling.guidance_scale),
-            "flow_shift": repr(sampling.flow_shift),
-        },
-        model_id=instance.card.model_id,
-        weights_version=instance.weights_version,
-        adapter_versions=dict(instance.adapter_versions),
-        precision=instance.precision,
-        parallel_plan_hash=instance.parallel_plan_hash,
-        attention_backend=transformer.attention_backend,
-        deterministic_flags=deterministic_flags(),
-        fingerprint=dict(instance.fingerprint),
-    )
+    """How likely a step was, of the frames that the sampler decides on."""
+    free = slice(None) if state.first_frame is None else slice(1, None)
+    return walk.log_prob(state.schedule, state.sampler, velocity, state.latents, stepped, free)
 
 
 def _check_sampler(saved: UniPCState | FlowSDEState, fresh: DenoiseState) -> None:
