@@ -12,7 +12,7 @@ from typing import Final
 
 from fastvideo.events.catalog import event_of
 from fastvideo.events.records import StoredEvent
-from fastvideo.events.seeking import version_before
+from fastvideo.events.seeking import pages_after, version_before
 from fastvideo.events.store import EventLog
 from fastvideo.events.types import EventMetadata
 from fastvideo.explain.explanation import others
@@ -26,10 +26,9 @@ from fastvideo.requests.reading import read_events
 from fastvideo.requests.state import evolve, stream_of
 from fastvideo.requests.types import RequestState
 from fastvideo.scheduling.events import BatchExecuted, DispatchBatch, SchedulerDecided
+from fastvideo.scheduling.stream import shard_stream
 from fastvideo.wire import decode
 
-SHARD_STREAM_PREFIX: Final = "scheduler-"
-EVENTS_PER_READ: Final = 500
 # At some 10,000 a second, what a caller waits for.
 EVENTS_MAX: Final = 100_000
 # Batches that were under way when the request came are known by then.
@@ -72,7 +71,7 @@ async def read_history(
     history.marks.append(ExplainedMark(at=state.accepted_at, name="accepted", text=""))
     history.marks += marks
     read = RequestHistory(state, history)
-    await _read_shard(log, read, first, SHARD_STREAM_PREFIX + shard)
+    await _read_shard(log, read, first, shard_stream(shard))
     history.marks.sort(key=lambda mark: mark.at)
     return read
 
@@ -95,14 +94,14 @@ async def _read_shard(
 ) -> None:
     """Take in the shard's events from the acceptance to the end, or to now."""
     version = await version_before(log, stream_id, accepted.recorded_at - LEAD_IN)
-    while read.events_read < EVENTS_MAX:
-        page = await log.read_stream(stream_id, version, EVENTS_PER_READ)
+    async for page in pages_after(log, stream_id, version):
         # In a thread, since others want to be answered meanwhile.
         if await asyncio.to_thread(_take_page, read, page):
             return
-        if len(page) < EVENTS_PER_READ:
-            return
-        version = page[-1].stream_version
+        if read.events_read >= EVENTS_MAX:
+            break
+    else:
+        return
     read.left_out = f"what came after the first {EVENTS_MAX} events of the scheduler"
 
 

@@ -32,12 +32,17 @@ def read_document(path: Path) -> dict[str, Any]:
 
     Raises InvalidDocument when it is not YAML, or no mapping.
     """
+    return parse_document(path.read_text(encoding="utf-8"), path.name)
+
+
+def parse_document(text: str, source: str) -> dict[str, Any]:
+    """The mapping that YAML, which came from `source`, holds. Raises as `read_document` does."""
     try:
-        loaded = yaml.safe_load(path.read_text(encoding="utf-8"))
+        loaded = yaml.safe_load(text)
     except yaml.YAMLError as error:
-        raise InvalidDocument(path.name, {"yaml": str(error)}) from error
+        raise InvalidDocument(source, {"yaml": str(error)}) from error
     if not isinstance(loaded, dict):
-        raise InvalidDocument(path.name, {"yaml": "the document must be a mapping"})
+        raise InvalidDocument(source, {"yaml": "the document must be a mapping"})
     return loaded
 
 

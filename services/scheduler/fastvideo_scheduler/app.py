@@ -77,6 +77,7 @@ async def running_scheduler(config: Config) -> AsyncIterator[RunningScheduler]:
             scheduler_id=config.service_id,
             shard=config.shard,
             worker_timeout_s=config.worker_timeout_s,
+            cards={entry.card.model_id: entry.card_digest for entry in catalog.entries},
         )
         shard = Shard(parts, holder=holder, lease_ttl_s=config.lease_ttl_s)
         service = Service.of(

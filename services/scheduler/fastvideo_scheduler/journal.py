@@ -23,8 +23,10 @@ from fastvideo.ids import new_id
 from fastvideo.requests.state import stream_of
 from fastvideo.scheduling.effects import request_event
 from fastvideo.scheduling.events import Decision, SchedulerDecided
+from fastvideo.scheduling.known_weights import model_stream
 from fastvideo.scheduling.notes import fitting
-from fastvideo.scheduling.traces import TraceNote
+from fastvideo.scheduling.stream import shard_stream
+from fastvideo.scheduling.traces import TraceNote, WeightsChanged
 from fastvideo.telemetry.logging import get_logger
 from fastvideo_scheduler.provenance import Provenance, Report, Requests
 
@@ -50,14 +52,11 @@ class _Note:
     event_id: str
     # What the worker noted beside its report; each is an event.
     traces: tuple[TraceNote, ...]
+    # What the report changes of models' weights; each goes to its model's stream.
+    weights: tuple[WeightsChanged, ...]
     # The version of the shard's stream with it, and what is called once it is committed.
     version: int
     committed: Callable[[], None] | None
-
-
-def shard_stream(shard: str) -> str:
-    """The stream of a shard's inputs and decisions; also the name of its lease."""
-    return f"scheduler-{shard}"
 
 
 class Journal:
@@ -102,12 +101,14 @@ class Journal:
         report: Report | None = None,
         event_id: str = "",
         traces: Sequence[TraceNote] = (),
+        weights: Sequence[WeightsChanged] = (),
         committed: Callable[[], None] | None = None,
     ) -> None:
         """Keep an input and its decisions to be written; `committed` is called when they are.
 
         `report` is an input that the log does not have yet, `event_id` names one that it has;
-        `traces` are what came with the report, each of which becomes an event of its own.
+        `traces` are what came with the report, each of which becomes an event of its own, and
+        `weights` what it changes of models, for their streams.
         What came of an input is kept also when it is nothing, since its place in the order
         counts; a tick that led to nothing leaves no trace.
         """
@@ -116,8 +117,18 @@ class Journal:
         written = tuple(piece for trace in traces for piece in _fitting(trace))
         # The decisions, and before them an input that is not in the log and its traces.
         self.version += 1 if report is None else 2 + len(written)
-        note = _Note(decisions, now, report, event_id, written, self.version, committed)
-        self._notes.append(note)
+        self._notes.append(
+            _Note(
+                decisions,
+                now,
+                report,
+                event_id,
+                written,
+                tuple(weights),
+                self.version,
+                committed,
+            )
+        )
         if len(self._notes) >= NOTES_MAX:
             self._room.clear()
         self._arrived.set()
@@ -175,7 +186,18 @@ class Journal:
         streams = [StreamAppend(self._stream, tuple(shard_events))]
         for request_id, events in self._request_events(note.decisions, event_id, now).items():
             streams.append(StreamAppend(stream_of(request_id), tuple(events)))
+        streams += self._model_streams(note.weights, event_id, now)
         return AppendCommand(streams=tuple(streams), fence=self._fence)
+
+    def _model_streams(
+        self, weights: Sequence[WeightsChanged], causation_id: str, now: datetime
+    ) -> list[StreamAppend]:
+        events: dict[str, list[NewEvent]] = {}
+        for change in weights:
+            about = replace(self.provenance.of_weights(change, now), causation_id=causation_id)
+            event = new_event(_event_id(now), change, about)
+            events.setdefault(model_stream(change.model_id), []).append(event)
+        return [StreamAppend(stream, tuple(told)) for stream, told in events.items()]
 
     def _request_events(
         self, decisions: Sequence[Decision], causation_id: str, now: datetime

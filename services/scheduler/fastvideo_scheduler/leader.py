@@ -6,15 +6,16 @@ dispatched while the log is away.
 """
 
 import asyncio
-from collections.abc import Coroutine, Sequence
-from dataclasses import dataclass
+from collections.abc import Coroutine, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 from fastvideo.clock import Clock
+from fastvideo.deployment.scheduling_policy import policy_document
 from fastvideo.errors import FastVideoError
 from fastvideo.events.appender import Appender, AppenderLimits
 from fastvideo.events.catalog import TERMINAL as TERMINAL_EVENTS
-from fastvideo.events.catalog import payload_of
+from fastvideo.events.catalog import check_known, payload_of
 from fastvideo.events.records import Lease, Snapshot, StoredEvent
 from fastvideo.events.store import EventStore
 from fastvideo.events.subscription import LogSubscription
@@ -44,10 +45,12 @@ from fastvideo.scheduling.inputs import (
 from fastvideo.scheduling.notes import take_notes
 from fastvideo.scheduling.policy import SchedulingPolicy
 from fastvideo.scheduling.request_scheduler import ModelCatalog
-from fastvideo.scheduling.traces import TraceNote
+from fastvideo.scheduling.stream import shard_stream
+from fastvideo.scheduling.traces import TraceNote, WeightsChanged
 from fastvideo.telemetry.logging import get_logger
+from fastvideo.version import program_version
 from fastvideo_scheduler.fleet import Fleet
-from fastvideo_scheduler.journal import Journal, shard_stream
+from fastvideo_scheduler.journal import Journal
 from fastvideo_scheduler.link import Committed, LinkInput, LinkTerms, WorkerLink
 from fastvideo_scheduler.meters import Meters
 from fastvideo_scheduler.provenance import Report
@@ -56,6 +59,7 @@ from fastvideo_scheduler.recovery import RecoverySource, acceptance_of, recover,
 from fastvideo_scheduler.requests import LiveRequests
 from fastvideo_scheduler.saved_term import SavedTerm
 from fastvideo_scheduler.stream import WorkerAddress
+from fastvideo_scheduler.weights_log import WeightsLog
 
 _LOG: Final = get_logger(__name__)
 
@@ -85,6 +89,8 @@ class LeaderParts:
     shard: str
     # Silence after which a worker counts as lost.
     worker_timeout_s: float
+    # Model id to the content digest of its card.
+    cards: Mapping[str, str] = field(default_factory=dict)
 
 
 class StoredInput(NamedTuple):
@@ -106,6 +112,7 @@ class Leader:
         self._requests = LiveRequests()
         self._spans = self._requests.spans
         self._meters = Meters()
+        self._weights = WeightsLog(parts.store)
         self._journal = Journal(self._appender, parts.shard, lease.fence, self._requests)
         # One input at a time, in the order in which they ask.
         self._turn = asyncio.Lock()
@@ -149,6 +156,7 @@ class Leader:
         report: Report | None = None,
         source: StoredInput | None = None,
         traces: Sequence[TraceNote] = (),
+        weights: Sequence[WeightsChanged] = (),
         committed: Committed | None = None,
     ) -> None:
         """Decide on an input and carry the decisions out. An error ends the term.
@@ -170,6 +178,7 @@ class Leader:
                     report=report,
                     event_id=source.event_id if source is not None else "",
                     traces=traces,
+                    weights=weights,
                     committed=committed,
                 )
                 if source is not None and self._low_water is not None:
@@ -181,18 +190,25 @@ class Leader:
 
     async def _take_report(self, event: LinkInput, committed: Committed) -> None:
         """What a worker's link tells."""
+        traces: Sequence[TraceNote] = ()
+        weights: Sequence[WeightsChanged] = ()
         if isinstance(event, WorkerAttached):
             _LOG.info("worker attached", worker_id=event.worker_id, address=event.address)
-        traces: Sequence[TraceNote] = ()
+            weights = await self._changed_weights(event)
         if isinstance(event, BatchExecuted | LoopPrepared):
             # The core decides on what the log will have, so that it decides the same again.
             event, traces = take_notes(event)
-        await self.take(event, report=event, traces=traces, committed=committed)
+        await self.take(event, report=event, traces=traces, weights=weights, committed=committed)
         if isinstance(event, BatchExecuted):
             self._spans.end_batch(event)
             self._meters.executed(event)
         elif isinstance(event, WorkerLost):
             self._spans.lose_worker(event.worker_id)
+
+    async def _changed_weights(self, attached: WorkerAttached) -> Sequence[WeightsChanged]:
+        served = {instance.model_id for instance in attached.instances}
+        await self._weights.read(served | set(self._parts.model_ids))
+        return self._weights.take(attached)
 
     async def _take_request(self, record: LiveRecord) -> None:
         spec = record.spec
@@ -256,7 +272,14 @@ class Leader:
         for acceptance in found.acceptances:
             self._requests.begin(specs[acceptance.request_id], acceptance)
         self._journal.provenance.resume(found.core, self._clock.now())
-        elected = LeaderElected(scheduler_id=parts.scheduler_id, epoch=self.epoch, anew=found.anew)
+        elected = LeaderElected(
+            scheduler_id=parts.scheduler_id,
+            epoch=self.epoch,
+            anew=found.anew,
+            policy=policy_document(parts.policy),
+            cards=parts.cards,
+            program_version=program_version(),
+        )
         await self.take(elected, report=elected)
         _LOG.info("leading", epoch=self.epoch, anew=found.anew, live_requests=len(specs))
         records = [acceptance_of(record) for record in found.submissions]
@@ -287,6 +310,9 @@ class Leader:
             await self._take_cancel(request_id, payload, source)
         elif stored.type in TERMINAL_EVENTS:
             self._mark.ended(request_id, stored.partition)
+        elif stored.stream_id.startswith(STREAM_PREFIX):
+            # A request of which only a newer program knows the meaning is not this one's to lead.
+            check_known(stored)
 
     async def _keep_snapshots(self) -> None:
         """Save the term now and then, as long as something happens."""

@@ -2,7 +2,7 @@
 
 from fastvideo.events.leadership import lead
 from fastvideo.events.records import Lease
-from fastvideo_scheduler.journal import shard_stream
+from fastvideo.scheduling.stream import shard_stream
 from fastvideo_scheduler.leader import Leader, LeaderParts
 
 

@@ -310,9 +310,10 @@ class World:
     def result(self, worker: FakeWorker, ref: LoopRef, unit_id: str) -> StepResult:
         units, position = worker.held[(ref.request_id, ref.attempt)][ref.node_id]
         assert units[position].unit_id == unit_id, "a unit ran out of order"
+        covered = units[position].step_range
         position += 1
         worker.held[(ref.request_id, ref.attempt)][ref.node_id] = (units, position)
-        done = StepResult(unit_id=unit_id, loop=ref, state_version=position)
+        done = StepResult(unit_id=unit_id, loop=ref, state_version=position, step_range=covered)
         if position < len(units):
             plan = WorkPlan(loop=ref, state_version=position, units=(units[position],))
             return replace(done, next_plan=plan)
