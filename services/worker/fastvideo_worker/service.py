@@ -6,10 +6,9 @@ from typing import Any, Final
 
 from fastvideo import wire
 from fastvideo.api.worker.v1 import worker_pb2, worker_pb2_grpc
-from fastvideo.cache.keys import key_digest
 from fastvideo.clock import Clock
-from fastvideo.engine import transfers
 from fastvideo.engine.executor import Executor
+from fastvideo.engine.transfers import Transfers
 from fastvideo.errors import (
     FailedPrecondition,
     FastVideoError,
@@ -20,6 +19,7 @@ from fastvideo.errors import (
 from fastvideo.media.tensors import decode_tensors
 from fastvideo.memory.pools import MemoryTag
 from fastvideo.memory.system import resident_process_bytes
+from fastvideo.model.cache_checks import check_record
 from fastvideo.model.caching import CacheClass, CacheRecord
 from fastvideo.model.transfers import TransferManifest
 from fastvideo.scheduling.commands import ExecuteBatch, PrepareLoop
@@ -64,6 +64,7 @@ class WorkerService(worker_pb2_grpc.WorkerServiceServicer):
     ) -> None:
         self._status = status
         self._executor = executor
+        self._transfers = Transfers(executor.values, executor.noting.book, clock)
         self._commands = commands
         self._assignments = assignments
         self._models = models
@@ -200,24 +201,20 @@ class WorkerService(worker_pb2_grpc.WorkerServiceServicer):
             tensors = decode_tensors(request.value)
         if set(tensors) != {"value"}:
             raise InvalidField("value", sorted(tensors), "one tensor named value")
-        features = self._executor.features
-
-        def publish() -> bool:
-            features.keep(record.key, tensors["value"])
-            return features.find(record.key_digest) is not None
-
-        return worker_pb2.PublishCacheResponse(stored=await self._compute.run(publish))
+        executor = self._executor
+        stored = await self._compute.run(lambda: executor.publish(record.key, tensors["value"]))
+        return worker_pb2.PublishCacheResponse(stored=stored)
 
     async def Transfer(
         self, request: worker_pb2.TransferRequest, context: Context
     ) -> worker_pb2.TransferResponse:
         """Take in the tensors of a payload, or hand out those that a manifest names."""
         manifest = wire.from_proto(TransferManifest, request.manifest)
-        values = self._executor.values
+        transfers = self._transfers
         if request.payload:
-            await self._io.run(lambda: transfers.receive(values, manifest, request.payload))
+            await self._io.run(lambda: transfers.receive(manifest, request.payload))
             return worker_pb2.TransferResponse(manifest=request.manifest)
-        filled, payload, staged = await self._io.run(lambda: transfers.send(values, manifest))
+        filled, payload, staged = await self._io.run(lambda: transfers.send(manifest))
         # The payload is in memory until the answer has left.
         context.add_done_callback(lambda _: staged.close())
         return worker_pb2.TransferResponse(manifest=wire.to_proto(filled), payload=payload)
@@ -313,9 +310,7 @@ def _check_record(record: CacheRecord, value: bytes) -> None:
         raise InvalidField(
             "record.cache_class", record.cache_class.value, CacheClass.TEXT_ENCODER_OUTPUT.value
         )
-    digest = key_digest(record.key)
-    if record.key_digest != digest:
-        raise InvalidField("record.key_digest", record.key_digest, f"{digest}, the key's own")
+    check_record(record)
     found = hashlib.sha256(value).hexdigest()
     if record.value_digest != found:
         raise InvalidField("record.value_digest", record.value_digest, f"{found}, the value's own")
