@@ -184,8 +184,7 @@ class Leader:
                 if source is not None and self._low_water is not None:
                     self._low_water.read(source.partition, source.offset)
         except Exception as error:
-            if not self._failed.done():
-                self._failed.set_exception(error)
+            self._fail(error)
             raise
 
     async def _take_report(self, event: LinkInput, committed: Committed) -> None:
@@ -206,8 +205,13 @@ class Leader:
             self._spans.lose_worker(event.worker_id)
 
     async def _changed_weights(self, attached: WorkerAttached) -> Sequence[WeightsChanged]:
+        """What the worker changes of what the log knows. An error ends the term."""
         served = {instance.model_id for instance in attached.instances}
-        await self._weights.read(served | set(self._parts.model_ids))
+        try:
+            await self._weights.read(served | set(self._parts.cards))
+        except Exception as error:
+            self._fail(error)
+            raise
         return self._weights.take(attached)
 
     async def _take_request(self, record: LiveRecord) -> None:
@@ -359,6 +363,10 @@ class Leader:
             deadline = self.core.next_deadline()
             if deadline is not None and deadline <= self._clock.now():
                 await self.take(Tick())
+
+    def _fail(self, error: Exception) -> None:
+        if not self._failed.done():
+            self._failed.set_exception(error)
 
     async def _fail_with_inputs(self) -> None:
         """Raise what an input raised, whoever brought it."""

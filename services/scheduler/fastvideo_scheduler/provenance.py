@@ -36,7 +36,12 @@ from fastvideo.scheduling.events import (
     YieldBatch,
 )
 from fastvideo.scheduling.notes import requests_of
-from fastvideo.scheduling.traces import ComponentsTraced, NonFiniteFound, TraceNote
+from fastvideo.scheduling.traces import (
+    ComponentsTraced,
+    NonFiniteFound,
+    TraceNote,
+    WeightsChanged,
+)
 from fastvideo.scheduling.work import LoopRef, ModelState
 from fastvideo.version import program_version
 
@@ -161,6 +166,23 @@ class Provenance:
             worker_id=report.worker_id,
             role_id=WORKER_ROLE,
             traceparent=about.traceparent or report.traceparent,
+        )
+
+    def of_weights(self, change: WeightsChanged, now: datetime) -> EventMetadata:
+        """About a model and its instance on a worker."""
+        adapters = {f"adapter:{k}": v for k, v in change.adapter_versions.items()}
+        about = about_program(now)
+        return replace(
+            about,
+            model_id=change.model_id,
+            model_instance_id=change.model_instance_id,
+            worker_id=change.worker_id,
+            role_id=WORKER_ROLE,
+            versions={
+                **about.versions,
+                "weights": change.to_version or change.from_version,
+                **adapters,
+            },
         )
 
     def of_decisions(self, decisions: Iterable[Decision], now: datetime) -> EventMetadata:
