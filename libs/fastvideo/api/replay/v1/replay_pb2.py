@@ -30,7 +30,7 @@ from fastvideo.api.events.v1 import events_pb2 as fastvideo_dot_events_dot_v1_do
 from fastvideo.api.training.v1 import behavior_pb2 as fastvideo_dot_training_dot_v1_dot_behavior__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n fastvideo/replay/v1/replay.proto\x12\x13\x66\x61stvideo.replay.v1\x1a\"fastvideo/common/v1/artifact.proto\x1a\x1f\x66\x61stvideo/common/v1/cache.proto\x1a!fastvideo/common/v1/request.proto\x1a\x1e\x66\x61stvideo/common/v1/work.proto\x1a fastvideo/events/v1/events.proto\x1a$fastvideo/training/v1/behavior.proto\"\x9a\x02\n\rReplayRequest\x12-\n\x04kind\x18\x01 \x01(\x0e\x32\x1f.fastvideo.replay.v1.ReplayKind\x12\x12\n\nsubject_id\x18\x02 \x01(\t\x12<\n\x05until\x18\x03 \x03(\x0b\x32-.fastvideo.replay.v1.ReplayRequest.UntilEntry\x12\x0e\n\x06policy\x18\x04 \x01(\t\x12\x0e\n\x06sample\x18\x05 \x01(\x01\x12\x11\n\ttolerance\x18\x06 \x01(\x01\x12\x0e\n\x06\x64\x65tail\x18\x07 \x01(\x08\x12\x17\n\x0f\x63omparisons_max\x18\x08 \x01(\r\x1a,\n\nUntilEntry\x12\x0b\n\x03key\x18\x01 \x01(\r\x12\r\n\x05value\x18\x02 \x01(\x04:\x02\x38\x01\"\xc0\x01\n\x0eReplayResponse\x12\x37\n\x08progress\x18\x01 \x01(\x0b\x32#.fastvideo.replay.v1.ReplayProgressH\x00\x12\x35\n\ncomparison\x18\x02 \x01(\x0b\x32\x1f.fastvideo.replay.v1.ComparisonH\x00\x12\x33\n\x06report\x18\x03 \x01(\x0b\x32!.fastvideo.replay.v1.ReplayReportH\x00\x42\t\n\x07message\">\n\x0eReplayProgress\x12\x0c\n\x04\x64one\x18\x01 \x01(\x04\x12\r\n\x05total\x18\x02 \x01(\x04\x12\x0f\n\x07message\x18\x03 \x01(\t\"\xf6\x01\n\nComparison\x12\x0f\n\x07subject\x18\x01 \x01(\t\x12\r\n\x05\x65qual\x18\x02 \x01(\x08\x12\x10\n\x08\x65xpected\x18\x03 \x01(\t\x12\r\n\x05\x66ound\x18\x04 \x01(\t\x12\x1f\n\x12max_abs_difference\x18\x05 \x01(\x01H\x00\x88\x01\x01\x12\x0f\n\x07node_id\x18\x06 \x01(\t\x12\x11\n\x04step\x18\x07 \x01(\rH\x01\x88\x01\x01\x12\x11\n\tcomponent\x18\x08 \x01(\t\x12\r\n\x05layer\x18\t \x01(\t\x12\x10\n\x08\x65vent_id\x18\n \x01(\t\x12\x0e\n\x06\x64\x65tail\x18\x0b \x01(\tB\x15\n\x13_max_abs_differenceB\x07\n\x05_step\"\xb2\x01\n\x07Promise\x12\x0c\n\x04kind\x18\x01 \x01(\t\x12\x11\n\ttolerance\x18\x02 \x01(\x01\x12\x0e\n\x06reason\x18\x03 \x01(\t\x12\x42\n\x0b\x64ifferences\x18\x04 \x03(\x0b\x32-.fastvideo.replay.v1.Promise.DifferencesEntry\x1a\x32\n\x10\x44ifferencesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\xc9\x01\n\rPolicyFigures\x12\x0e\n\x06policy\x18\x01 \x01(\t\x12\x10\n\x08requests\x18\x02 \x01(\r\x12\x18\n\x10wait_seconds_p50\x18\x03 \x01(\x01\x12\x18\n\x10wait_seconds_p95\x18\x04 \x01(\x01\x12\x19\n\x11total_seconds_p50\x18\x05 \x01(\x01\x12\x19\n\x11total_seconds_p95\x18\x06 \x01(\x01\x12\x13\n\x0butilisation\x18\x07 \x01(\x01\x12\x17\n\x0fmean_batch_size\x18\x08 \x01(\x01\"\xc1\x04\n\x0cReplayReport\x12-\n\x04kind\x18\x01 \x01(\x0e\x32\x1f.fastvideo.replay.v1.ReplayKind\x12\x12\n\nsubject_id\x18\x02 \x01(\t\x12\r\n\x05\x65qual\x18\x03 \x01(\x08\x12-\n\x07promise\x18\x04 \x01(\x0b\x32\x1c.fastvideo.replay.v1.Promise\x12\x10\n\x08\x63ompared\x18\x05 \x01(\x04\x12\x11\n\tdiffering\x18\x06 \x01(\x04\x12>\n\x10\x66irst_divergence\x18\x07 \x01(\x0b\x32\x1f.fastvideo.replay.v1.ComparisonH\x00\x88\x01\x01\x12\x34\n\x0b\x63omparisons\x18\x08 \x03(\x0b\x32\x1f.fastvideo.replay.v1.Comparison\x12\x0f\n\x07seconds\x18\t \x01(\x01\x12\x18\n\x10original_seconds\x18\n \x01(\x01\x12\x10\n\x08headline\x18\x0b \x01(\t\x12\x34\n\x08policies\x18\x0c \x03(\x0b\x32\".fastvideo.replay.v1.PolicyFigures\x12?\n\x07\x64igests\x18\r \x03(\x0b\x32..fastvideo.replay.v1.ReplayReport.DigestsEntry\x12\x1c\n\x14original_traceparent\x18\x0e \x01(\t\x1a.\n\x0c\x44igestsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x42\x13\n\x11_first_divergence\"\xd6\x02\n\nLoggedStep\x12\x0f\n\x07node_id\x18\x01 \x01(\t\x12\x0f\n\x07loop_id\x18\x02 \x01(\t\x12\x0f\n\x07unit_id\x18\x03 \x01(\t\x12\x15\n\rstate_version\x18\x04 \x01(\x04\x12\x32\n\nstep_range\x18\x05 \x01(\x0b\x32\x1e.fastvideo.common.v1.StepRange\x12\x14\n\x0cstate_digest\x18\x06 \x01(\t\x12\x18\n\x10measured_seconds\x18\x07 \x01(\x01\x12\x12\n\nbatch_size\x18\x08 \x01(\r\x12\x37\n\rcache_lookups\x18\t \x03(\x0b\x32 .fastvideo.common.v1.CacheLookup\x12>\n\ncomponents\x18\n \x01(\x0b\x32%.fastvideo.events.v1.ComponentsTracedH\x00\x88\x01\x01\x42\r\n\x0b_components\"\xb5\x05\n\tLoggedRun\x12.\n\x04spec\x18\x01 \x01(\x0b\x32 .fastvideo.common.v1.RequestSpec\x12\x32\n\x06status\x18\x02 \x01(\x0e\x32\".fastvideo.common.v1.RequestStatus\x12\x0f\n\x07\x61ttempt\x18\x03 \x01(\r\x12\x31\n\x08instance\x18\x04 \x01(\x0b\x32\x1f.fastvideo.common.v1.ModelState\x12\x44\n\x0b\x66ingerprint\x18\x05 \x03(\x0b\x32/.fastvideo.replay.v1.LoggedRun.FingerprintEntry\x12.\n\x05steps\x18\x06 \x03(\x0b\x32\x1f.fastvideo.replay.v1.LoggedStep\x12\x16\n\x0elatents_digest\x18\x07 \x01(\t\x12\x38\n\tbehaviors\x18\x08 \x03(\x0b\x32%.fastvideo.training.v1.BehaviorRecord\x12\x32\n\x08\x61\x63\x63\x65sses\x18\t \x03(\x0b\x32 .fastvideo.events.v1.CacheAccess\x12\x13\n\x0btraceparent\x18\n \x01(\t\x12\x18\n\x10original_seconds\x18\x0b \x01(\x01\x12:\n\x06scores\x18\x0c \x03(\x0b\x32*.fastvideo.replay.v1.LoggedRun.ScoresEntry\x12\x36\n\tartifacts\x18\r \x03(\x0b\x32#.fastvideo.common.v1.ArtifactRecord\x1a\x32\n\x10\x46ingerprintEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x1a-\n\x0bScoresEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01*\xa6\x01\n\nReplayKind\x12\x1b\n\x17REPLAY_KIND_UNSPECIFIED\x10\x00\x12\x15\n\x11REPLAY_KIND_STATE\x10\x01\x12\x18\n\x14REPLAY_KIND_DECISION\x10\x02\x12\x19\n\x15REPLAY_KIND_EXECUTION\x10\x03\x12\x15\n\x11REPLAY_KIND_CACHE\x10\x04\x12\x18\n\x14REPLAY_KIND_BEHAVIOR\x10\x05\x32\x64\n\rReplayService\x12S\n\x06Replay\x12\".fastvideo.replay.v1.ReplayRequest\x1a#.fastvideo.replay.v1.ReplayResponse0\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n fastvideo/replay/v1/replay.proto\x12\x13\x66\x61stvideo.replay.v1\x1a\"fastvideo/common/v1/artifact.proto\x1a\x1f\x66\x61stvideo/common/v1/cache.proto\x1a!fastvideo/common/v1/request.proto\x1a\x1e\x66\x61stvideo/common/v1/work.proto\x1a fastvideo/events/v1/events.proto\x1a$fastvideo/training/v1/behavior.proto\")\n\x13GetLoggedRunRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\"C\n\x14GetLoggedRunResponse\x12+\n\x03run\x18\x01 \x01(\x0b\x32\x1e.fastvideo.replay.v1.LoggedRun\"\x9a\x02\n\rReplayRequest\x12-\n\x04kind\x18\x01 \x01(\x0e\x32\x1f.fastvideo.replay.v1.ReplayKind\x12\x12\n\nsubject_id\x18\x02 \x01(\t\x12<\n\x05until\x18\x03 \x03(\x0b\x32-.fastvideo.replay.v1.ReplayRequest.UntilEntry\x12\x0e\n\x06policy\x18\x04 \x01(\t\x12\x0e\n\x06sample\x18\x05 \x01(\x01\x12\x11\n\ttolerance\x18\x06 \x01(\x01\x12\x0e\n\x06\x64\x65tail\x18\x07 \x01(\x08\x12\x17\n\x0f\x63omparisons_max\x18\x08 \x01(\r\x1a,\n\nUntilEntry\x12\x0b\n\x03key\x18\x01 \x01(\r\x12\r\n\x05value\x18\x02 \x01(\x04:\x02\x38\x01\"\xc0\x01\n\x0eReplayResponse\x12\x37\n\x08progress\x18\x01 \x01(\x0b\x32#.fastvideo.replay.v1.ReplayProgressH\x00\x12\x35\n\ncomparison\x18\x02 \x01(\x0b\x32\x1f.fastvideo.replay.v1.ComparisonH\x00\x12\x33\n\x06report\x18\x03 \x01(\x0b\x32!.fastvideo.replay.v1.ReplayReportH\x00\x42\t\n\x07message\">\n\x0eReplayProgress\x12\x0c\n\x04\x64one\x18\x01 \x01(\x04\x12\r\n\x05total\x18\x02 \x01(\x04\x12\x0f\n\x07message\x18\x03 \x01(\t\"\xf6\x01\n\nComparison\x12\x0f\n\x07subject\x18\x01 \x01(\t\x12\r\n\x05\x65qual\x18\x02 \x01(\x08\x12\x10\n\x08\x65xpected\x18\x03 \x01(\t\x12\r\n\x05\x66ound\x18\x04 \x01(\t\x12\x1f\n\x12max_abs_difference\x18\x05 \x01(\x01H\x00\x88\x01\x01\x12\x0f\n\x07node_id\x18\x06 \x01(\t\x12\x11\n\x04step\x18\x07 \x01(\rH\x01\x88\x01\x01\x12\x11\n\tcomponent\x18\x08 \x01(\t\x12\r\n\x05layer\x18\t \x01(\t\x12\x10\n\x08\x65vent_id\x18\n \x01(\t\x12\x0e\n\x06\x64\x65tail\x18\x0b \x01(\tB\x15\n\x13_max_abs_differenceB\x07\n\x05_step\"\xb2\x01\n\x07Promise\x12\x0c\n\x04kind\x18\x01 \x01(\t\x12\x11\n\ttolerance\x18\x02 \x01(\x01\x12\x0e\n\x06reason\x18\x03 \x01(\t\x12\x42\n\x0b\x64ifferences\x18\x04 \x03(\x0b\x32-.fastvideo.replay.v1.Promise.DifferencesEntry\x1a\x32\n\x10\x44ifferencesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\xc9\x01\n\rPolicyFigures\x12\x0e\n\x06policy\x18\x01 \x01(\t\x12\x10\n\x08requests\x18\x02 \x01(\r\x12\x18\n\x10wait_seconds_p50\x18\x03 \x01(\x01\x12\x18\n\x10wait_seconds_p95\x18\x04 \x01(\x01\x12\x19\n\x11total_seconds_p50\x18\x05 \x01(\x01\x12\x19\n\x11total_seconds_p95\x18\x06 \x01(\x01\x12\x13\n\x0butilisation\x18\x07 \x01(\x01\x12\x17\n\x0fmean_batch_size\x18\x08 \x01(\x01\"\xc1\x04\n\x0cReplayReport\x12-\n\x04kind\x18\x01 \x01(\x0e\x32\x1f.fastvideo.replay.v1.ReplayKind\x12\x12\n\nsubject_id\x18\x02 \x01(\t\x12\r\n\x05\x65qual\x18\x03 \x01(\x08\x12-\n\x07promise\x18\x04 \x01(\x0b\x32\x1c.fastvideo.replay.v1.Promise\x12\x10\n\x08\x63ompared\x18\x05 \x01(\x04\x12\x11\n\tdiffering\x18\x06 \x01(\x04\x12>\n\x10\x66irst_divergence\x18\x07 \x01(\x0b\x32\x1f.fastvideo.replay.v1.ComparisonH\x00\x88\x01\x01\x12\x34\n\x0b\x63omparisons\x18\x08 \x03(\x0b\x32\x1f.fastvideo.replay.v1.Comparison\x12\x0f\n\x07seconds\x18\t \x01(\x01\x12\x18\n\x10original_seconds\x18\n \x01(\x01\x12\x10\n\x08headline\x18\x0b \x01(\t\x12\x34\n\x08policies\x18\x0c \x03(\x0b\x32\".fastvideo.replay.v1.PolicyFigures\x12?\n\x07\x64igests\x18\r \x03(\x0b\x32..fastvideo.replay.v1.ReplayReport.DigestsEntry\x12\x1c\n\x14original_traceparent\x18\x0e \x01(\t\x1a.\n\x0c\x44igestsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x42\x13\n\x11_first_divergence\"\xd6\x02\n\nLoggedStep\x12\x0f\n\x07node_id\x18\x01 \x01(\t\x12\x0f\n\x07loop_id\x18\x02 \x01(\t\x12\x0f\n\x07unit_id\x18\x03 \x01(\t\x12\x15\n\rstate_version\x18\x04 \x01(\x04\x12\x32\n\nstep_range\x18\x05 \x01(\x0b\x32\x1e.fastvideo.common.v1.StepRange\x12\x14\n\x0cstate_digest\x18\x06 \x01(\t\x12\x18\n\x10measured_seconds\x18\x07 \x01(\x01\x12\x12\n\nbatch_size\x18\x08 \x01(\r\x12\x37\n\rcache_lookups\x18\t \x03(\x0b\x32 .fastvideo.common.v1.CacheLookup\x12>\n\ncomponents\x18\n \x01(\x0b\x32%.fastvideo.events.v1.ComponentsTracedH\x00\x88\x01\x01\x42\r\n\x0b_components\"\xb5\x05\n\tLoggedRun\x12.\n\x04spec\x18\x01 \x01(\x0b\x32 .fastvideo.common.v1.RequestSpec\x12\x32\n\x06status\x18\x02 \x01(\x0e\x32\".fastvideo.common.v1.RequestStatus\x12\x0f\n\x07\x61ttempt\x18\x03 \x01(\r\x12\x31\n\x08instance\x18\x04 \x01(\x0b\x32\x1f.fastvideo.common.v1.ModelState\x12\x44\n\x0b\x66ingerprint\x18\x05 \x03(\x0b\x32/.fastvideo.replay.v1.LoggedRun.FingerprintEntry\x12.\n\x05steps\x18\x06 \x03(\x0b\x32\x1f.fastvideo.replay.v1.LoggedStep\x12\x16\n\x0elatents_digest\x18\x07 \x01(\t\x12\x38\n\tbehaviors\x18\x08 \x03(\x0b\x32%.fastvideo.training.v1.BehaviorRecord\x12\x32\n\x08\x61\x63\x63\x65sses\x18\t \x03(\x0b\x32 .fastvideo.events.v1.CacheAccess\x12\x13\n\x0btraceparent\x18\n \x01(\t\x12\x18\n\x10original_seconds\x18\x0b \x01(\x01\x12:\n\x06scores\x18\x0c \x03(\x0b\x32*.fastvideo.replay.v1.LoggedRun.ScoresEntry\x12\x36\n\tartifacts\x18\r \x03(\x0b\x32#.fastvideo.common.v1.ArtifactRecord\x1a\x32\n\x10\x46ingerprintEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x1a-\n\x0bScoresEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01*\xa6\x01\n\nReplayKind\x12\x1b\n\x17REPLAY_KIND_UNSPECIFIED\x10\x00\x12\x15\n\x11REPLAY_KIND_STATE\x10\x01\x12\x18\n\x14REPLAY_KIND_DECISION\x10\x02\x12\x19\n\x15REPLAY_KIND_EXECUTION\x10\x03\x12\x15\n\x11REPLAY_KIND_CACHE\x10\x04\x12\x18\n\x14REPLAY_KIND_BEHAVIOR\x10\x05\x32\xc9\x01\n\rReplayService\x12S\n\x06Replay\x12\".fastvideo.replay.v1.ReplayRequest\x1a#.fastvideo.replay.v1.ReplayResponse0\x01\x12\x63\n\x0cGetLoggedRun\x12(.fastvideo.replay.v1.GetLoggedRunRequest\x1a).fastvideo.replay.v1.GetLoggedRunResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -47,36 +47,40 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_LOGGEDRUN_FINGERPRINTENTRY']._serialized_options = b'8\001'
   _globals['_LOGGEDRUN_SCORESENTRY']._loaded_options = None
   _globals['_LOGGEDRUN_SCORESENTRY']._serialized_options = b'8\001'
-  _globals['_REPLAYKIND']._serialized_start=3065
-  _globals['_REPLAYKIND']._serialized_end=3231
-  _globals['_REPLAYREQUEST']._serialized_start=266
-  _globals['_REPLAYREQUEST']._serialized_end=548
-  _globals['_REPLAYREQUEST_UNTILENTRY']._serialized_start=504
-  _globals['_REPLAYREQUEST_UNTILENTRY']._serialized_end=548
-  _globals['_REPLAYRESPONSE']._serialized_start=551
-  _globals['_REPLAYRESPONSE']._serialized_end=743
-  _globals['_REPLAYPROGRESS']._serialized_start=745
-  _globals['_REPLAYPROGRESS']._serialized_end=807
-  _globals['_COMPARISON']._serialized_start=810
-  _globals['_COMPARISON']._serialized_end=1056
-  _globals['_PROMISE']._serialized_start=1059
-  _globals['_PROMISE']._serialized_end=1237
-  _globals['_PROMISE_DIFFERENCESENTRY']._serialized_start=1187
-  _globals['_PROMISE_DIFFERENCESENTRY']._serialized_end=1237
-  _globals['_POLICYFIGURES']._serialized_start=1240
-  _globals['_POLICYFIGURES']._serialized_end=1441
-  _globals['_REPLAYREPORT']._serialized_start=1444
-  _globals['_REPLAYREPORT']._serialized_end=2021
-  _globals['_REPLAYREPORT_DIGESTSENTRY']._serialized_start=1954
-  _globals['_REPLAYREPORT_DIGESTSENTRY']._serialized_end=2000
-  _globals['_LOGGEDSTEP']._serialized_start=2024
-  _globals['_LOGGEDSTEP']._serialized_end=2366
-  _globals['_LOGGEDRUN']._serialized_start=2369
-  _globals['_LOGGEDRUN']._serialized_end=3062
-  _globals['_LOGGEDRUN_FINGERPRINTENTRY']._serialized_start=2965
-  _globals['_LOGGEDRUN_FINGERPRINTENTRY']._serialized_end=3015
-  _globals['_LOGGEDRUN_SCORESENTRY']._serialized_start=3017
-  _globals['_LOGGEDRUN_SCORESENTRY']._serialized_end=3062
-  _globals['_REPLAYSERVICE']._serialized_start=3233
-  _globals['_REPLAYSERVICE']._serialized_end=3333
+  _globals['_REPLAYKIND']._serialized_start=3177
+  _globals['_REPLAYKIND']._serialized_end=3343
+  _globals['_GETLOGGEDRUNREQUEST']._serialized_start=265
+  _globals['_GETLOGGEDRUNREQUEST']._serialized_end=306
+  _globals['_GETLOGGEDRUNRESPONSE']._serialized_start=308
+  _globals['_GETLOGGEDRUNRESPONSE']._serialized_end=375
+  _globals['_REPLAYREQUEST']._serialized_start=378
+  _globals['_REPLAYREQUEST']._serialized_end=660
+  _globals['_REPLAYREQUEST_UNTILENTRY']._serialized_start=616
+  _globals['_REPLAYREQUEST_UNTILENTRY']._serialized_end=660
+  _globals['_REPLAYRESPONSE']._serialized_start=663
+  _globals['_REPLAYRESPONSE']._serialized_end=855
+  _globals['_REPLAYPROGRESS']._serialized_start=857
+  _globals['_REPLAYPROGRESS']._serialized_end=919
+  _globals['_COMPARISON']._serialized_start=922
+  _globals['_COMPARISON']._serialized_end=1168
+  _globals['_PROMISE']._serialized_start=1171
+  _globals['_PROMISE']._serialized_end=1349
+  _globals['_PROMISE_DIFFERENCESENTRY']._serialized_start=1299
+  _globals['_PROMISE_DIFFERENCESENTRY']._serialized_end=1349
+  _globals['_POLICYFIGURES']._serialized_start=1352
+  _globals['_POLICYFIGURES']._serialized_end=1553
+  _globals['_REPLAYREPORT']._serialized_start=1556
+  _globals['_REPLAYREPORT']._serialized_end=2133
+  _globals['_REPLAYREPORT_DIGESTSENTRY']._serialized_start=2066
+  _globals['_REPLAYREPORT_DIGESTSENTRY']._serialized_end=2112
+  _globals['_LOGGEDSTEP']._serialized_start=2136
+  _globals['_LOGGEDSTEP']._serialized_end=2478
+  _globals['_LOGGEDRUN']._serialized_start=2481
+  _globals['_LOGGEDRUN']._serialized_end=3174
+  _globals['_LOGGEDRUN_FINGERPRINTENTRY']._serialized_start=3077
+  _globals['_LOGGEDRUN_FINGERPRINTENTRY']._serialized_end=3127
+  _globals['_LOGGEDRUN_SCORESENTRY']._serialized_start=3129
+  _globals['_LOGGEDRUN_SCORESENTRY']._serialized_end=3174
+  _globals['_REPLAYSERVICE']._serialized_start=3346
+  _globals['_REPLAYSERVICE']._serialized_end=3547
 # @@protoc_insertion_point(module_scope)

@@ -60,6 +60,45 @@ REPLAY_KIND_BEHAVIOR: ReplayKind.ValueType  # 5
 Global___ReplayKind: _TypeAlias = ReplayKind  # noqa: Y015
 
 @_typing.final
+class GetLoggedRunRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    request_id: _builtins.str
+    def __init__(
+        self,
+        *,
+        request_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["request_id", b"request_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetLoggedRunRequest: _TypeAlias = GetLoggedRunRequest  # noqa: Y015
+
+@_typing.final
+class GetLoggedRunResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RUN_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def run(self) -> Global___LoggedRun: ...
+    def __init__(
+        self,
+        *,
+        run: Global___LoggedRun | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["run", b"run"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["run", b"run"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetLoggedRunResponse: _TypeAlias = GetLoggedRunResponse  # noqa: Y015
+
+@_typing.final
 class ReplayRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 

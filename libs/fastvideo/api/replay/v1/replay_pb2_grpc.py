@@ -41,6 +41,11 @@ class ReplayServiceStub:
                 request_serializer=fastvideo_dot_replay_dot_v1_dot_replay__pb2.ReplayRequest.SerializeToString,
                 response_deserializer=fastvideo_dot_replay_dot_v1_dot_replay__pb2.ReplayResponse.FromString,
                 _registered_method=True)
+        self.GetLoggedRun = channel.unary_unary(
+                '/fastvideo.replay.v1.ReplayService/GetLoggedRun',
+                request_serializer=fastvideo_dot_replay_dot_v1_dot_replay__pb2.GetLoggedRunRequest.SerializeToString,
+                response_deserializer=fastvideo_dot_replay_dot_v1_dot_replay__pb2.GetLoggedRunResponse.FromString,
+                _registered_method=True)
 
 
 class ReplayServiceServicer:
@@ -55,6 +60,13 @@ class ReplayServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def GetLoggedRun(self, request, context):
+        """What the log says of a request's run: enough to do it again elsewhere.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_ReplayServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -62,6 +74,11 @@ def add_ReplayServiceServicer_to_server(servicer, server):
                     servicer.Replay,
                     request_deserializer=fastvideo_dot_replay_dot_v1_dot_replay__pb2.ReplayRequest.FromString,
                     response_serializer=fastvideo_dot_replay_dot_v1_dot_replay__pb2.ReplayResponse.SerializeToString,
+            ),
+            'GetLoggedRun': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetLoggedRun,
+                    request_deserializer=fastvideo_dot_replay_dot_v1_dot_replay__pb2.GetLoggedRunRequest.FromString,
+                    response_serializer=fastvideo_dot_replay_dot_v1_dot_replay__pb2.GetLoggedRunResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -93,6 +110,33 @@ class ReplayService:
             '/fastvideo.replay.v1.ReplayService/Replay',
             fastvideo_dot_replay_dot_v1_dot_replay__pb2.ReplayRequest.SerializeToString,
             fastvideo_dot_replay_dot_v1_dot_replay__pb2.ReplayResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetLoggedRun(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/fastvideo.replay.v1.ReplayService/GetLoggedRun',
+            fastvideo_dot_replay_dot_v1_dot_replay__pb2.GetLoggedRunRequest.SerializeToString,
+            fastvideo_dot_replay_dot_v1_dot_replay__pb2.GetLoggedRunResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -37,6 +37,8 @@ class ReplayServiceStub:
     def __new__(cls, channel: _aio.Channel) -> ReplayServiceAsyncStub: ...
     Replay: _grpc.UnaryStreamMultiCallable[_replay_pb2.ReplayRequest, _replay_pb2.ReplayResponse]
     """Progress, comparisons as they are made, and the report at the end."""
+    GetLoggedRun: _grpc.UnaryUnaryMultiCallable[_replay_pb2.GetLoggedRunRequest, _replay_pb2.GetLoggedRunResponse]
+    """What the log says of a request's run: enough to do it again elsewhere."""
 
 @_typing.type_check_only
 class ReplayServiceAsyncStub(ReplayServiceStub):
@@ -47,6 +49,8 @@ class ReplayServiceAsyncStub(ReplayServiceStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
     Replay: _aio.UnaryStreamMultiCallable[_replay_pb2.ReplayRequest, _replay_pb2.ReplayResponse]  # type: ignore[assignment]
     """Progress, comparisons as they are made, and the report at the end."""
+    GetLoggedRun: _aio.UnaryUnaryMultiCallable[_replay_pb2.GetLoggedRunRequest, _replay_pb2.GetLoggedRunResponse]  # type: ignore[assignment]
+    """What the log says of a request's run: enough to do it again elsewhere."""
 
 class ReplayServiceServicer(metaclass=_abc_1.ABCMeta):
     """Runs the past again and compares. A replay writes nothing into the history
@@ -60,5 +64,13 @@ class ReplayServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_replay_pb2.ReplayResponse], _abc.AsyncIterator[_replay_pb2.ReplayResponse]]:
         """Progress, comparisons as they are made, and the report at the end."""
+
+    @_abc_1.abstractmethod
+    def GetLoggedRun(
+        self,
+        request: _replay_pb2.GetLoggedRunRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_replay_pb2.GetLoggedRunResponse, _abc.Awaitable[_replay_pb2.GetLoggedRunResponse]]:
+        """What the log says of a request's run: enough to do it again elsewhere."""
 
 def add_ReplayServiceServicer_to_server(servicer: ReplayServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
