@@ -1,10 +1,12 @@
 """The log's rows in Postgres as they are, and what the database says of all of them."""
 
+from collections import defaultdict
 from collections.abc import AsyncIterator, Mapping
 from typing import Final
 
 import asyncpg
 
+from fastvideo.events.log_stats import LogSizes
 from fastvideo.events.postgres import EVENTS
 from fastvideo.events.postgres_pool import Connection, PostgresPool
 from fastvideo.events.records import StoredEvent
@@ -96,6 +98,14 @@ WHERE c.oid IN (SELECT relid FROM pg_partition_tree('events')) AND NOT EXISTS (
 )
 """
 
+_SIZES: Final = """
+SELECT (SELECT count(*) FROM streams),
+    (SELECT sum(pg_total_relation_size(relid)) FROM pg_partition_tree('events'))::bigint
+        + pg_total_relation_size('event_ids') + pg_total_relation_size('streams'),
+    (SELECT count(*) FROM quarantine),
+    (SELECT coalesce(sum(events), 0) FROM archives)::bigint
+"""
+
 _CHECKS: Final = (
     ("stream_version", _STREAM_VERSIONS),
     ("head", _STREAM_HEADS),
@@ -114,7 +124,7 @@ _CHANGES: Final = (
 
 
 class PostgresInspection:
-    """A `LogInspection` over a migrated database."""
+    """A `LogInspection` over a migrated database; measures it, too."""
 
     def __init__(self, pool: PostgresPool) -> None:
         self._pool = pool
@@ -151,6 +161,25 @@ class PostgresInspection:
                 rows = await connection.fetch(statement)
             yield tuple(LogFault(kind=kind, **row) for row in rows)
         yield await self._changes_allowed()
+
+    async def sizes(self) -> LogSizes:
+        async with self._pool.connection() as connection:
+            row = await connection.fetchrow(_SIZES)
+            checkpoints = await connection.fetch(
+                'SELECT projection, partition, "offset" FROM checkpoints'
+            )
+        assert row is not None
+        readers: defaultdict[str, dict[int, int]] = defaultdict(dict)
+        for name, partition, offset in checkpoints:
+            readers[name][partition] = offset
+        streams, size, quarantined, archived = row
+        return LogSizes(
+            streams=streams,
+            bytes=size,
+            quarantined=quarantined,
+            archived=archived,
+            checkpoints=dict(readers),
+        )
 
     async def _changes_allowed(self) -> tuple[LogFault, ...]:
         """Try to change events, in transactions that are undone."""

@@ -7,7 +7,7 @@ behind is found as pages are; what comes is read in batches of bounded size.
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from fastvideo.errors import CorruptLog, ResourceExhausted
@@ -21,7 +21,6 @@ from fastvideo.events.wakeups import Wakeups
 HEARTBEAT_S: Final = 5.0
 FOLLOWERS_MAX: Final = 64
 _PAGE: Final = 200
-_LIVE: Final = PollLimits(events_per_read_max=200)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,14 +39,14 @@ class LogFollower:
         self,
         reader: LogReader,
         wakeups: Wakeups | None = None,
-        limits: PollLimits = _LIVE,
+        limits: PollLimits | None = None,
         *,
         heartbeat_s: float = HEARTBEAT_S,
         followers_max: int = FOLLOWERS_MAX,
     ) -> None:
         self._reader = reader
         self._wakeups = wakeups
-        self._limits = limits
+        self._limits = replace(limits or PollLimits(), events_per_read_max=_PAGE)
         self._heartbeat_s = heartbeat_s
         self._followers_max = followers_max
         self._followers = 0

@@ -18,6 +18,8 @@ from fastvideo.api.events.v1 import events_pb2
 from fastvideo.errors import CorruptLog
 from fastvideo.events.catalog import UPCASTERS
 from fastvideo.events.records import StoredEvent
+from fastvideo.requests import state as requests
+from fastvideo.sessions import state as sessions
 
 REQUEST: Final = "request"
 SESSION: Final = "session"
@@ -35,6 +37,11 @@ _NAMING: Final[Mapping[str, str]] = {
     "worker_id": WORKER,
     "tenant_id": TENANT,
 }
+# An event is about the thing whose stream it is in.
+_STREAMS: Final[Mapping[str, str]] = {
+    requests.STREAM_PREFIX: REQUEST,
+    sessions.STREAM_PREFIX: SESSION,
+}
 # Parts of a payload that name nothing that the payload does not name elsewhere.
 _PASSED_BY: Final = frozenset(
     {"next_plan", "loop_result", "key", "lookup", "spec", "units", "manifest"}
@@ -49,6 +56,9 @@ def term(kind: str, name: str) -> str:
 def terms_of(stored: StoredEvent) -> frozenset[str]:
     """Everything that an event is about; of one that cannot be read, what its envelope says."""
     found = {term(TYPE, stored.type), term(STREAM, stored.stream_id)}
+    for prefix, kind in _STREAMS.items():
+        if stored.stream_id.startswith(prefix):
+            found.add(term(kind, stored.stream_id.removeprefix(prefix)))
     try:
         metadata = events_pb2.EventMetadata.FromString(stored.metadata)
     except DecodeError:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from fastvideo.api.artifacts.v1 import artifacts_pb2, artifacts_pb2_grpc
-from fastvideo.api.events.v1 import projections_pb2_grpc
+from fastvideo.api.events.v1 import log_pb2, log_pb2_grpc, projections_pb2_grpc
 from fastvideo.api.gateway.v1 import gateway_pb2, gateway_pb2_grpc
 from fastvideo.api.sessions.v1 import sessions_pb2, sessions_pb2_grpc
 from fastvideo.clock import Clock, SystemClock
@@ -25,6 +25,8 @@ from fastvideo.rpc.server import Server, Service
 from fastvideo.service import end_task
 from fastvideo_gateway.cancellation import Canceller
 from fastvideo_gateway.config import Config
+from fastvideo_gateway.event_log import EventLogService
+from fastvideo_gateway.event_log_parts import EventLogParts, open_event_log
 from fastvideo_gateway.explaining import Explainer
 from fastvideo_gateway.health import Readiness, keep_checking
 from fastvideo_gateway.http.app import HttpParts, http_app
@@ -129,8 +131,11 @@ async def running_gateway(config: Config) -> AsyncIterator[RunningGateway]:
             polling=polling,
             shard=config.shard,
         )
+        event_log = await stack.enter_async_context(
+            open_event_log(config.postgres_dsn, log, wakeups, polling, projections=(index,))
+        )
         projections = ProjectionServicer(
-            KeptProjections(config.postgres_dsn, log, (index,)),
+            KeptProjections(config.postgres_dsn, log, event_log.projections),
             behind=[projections_pb2_grpc.ProjectionServiceStub(sessions)],
         )
         server = Server(
@@ -140,6 +145,7 @@ async def running_gateway(config: Config) -> AsyncIterator[RunningGateway]:
                     GatewayService(core.parts),
                     ArtifactProxy(artifact_stub),
                     SessionProxy(session_stub),
+                    EventLogService(event_log),
                 ),
                 projections.service(),
             ),
@@ -147,7 +153,7 @@ async def running_gateway(config: Config) -> AsyncIterator[RunningGateway]:
         )
         readiness = Readiness()
         http = _http(config.http_listen, core, artifact_stub, readiness)
-        task = asyncio.create_task(_run(core, readiness, server, log), name="gateway")
+        task = asyncio.create_task(_run(core, event_log, readiness, server), name="gateway")
         stack.push_async_callback(end_task, task)
         await stack.enter_async_context(server)
         if http is not None:
@@ -157,7 +163,10 @@ async def running_gateway(config: Config) -> AsyncIterator[RunningGateway]:
 
 
 def services(
-    gateway: GatewayService, artifacts: ArtifactProxy, sessions: SessionProxy
+    gateway: GatewayService,
+    artifacts: ArtifactProxy,
+    sessions: SessionProxy,
+    event_log: EventLogService,
 ) -> tuple[Service, ...]:
     """What one address of the gateway serves."""
     return (
@@ -179,6 +188,12 @@ def services(
             sessions_pb2_grpc.add_SessionServiceServicer_to_server,
             sessions,
         ),
+        Service.of(
+            log_pb2.DESCRIPTOR,
+            "EventLogService",
+            log_pb2_grpc.add_EventLogServiceServicer_to_server,
+            event_log,
+        ),
     )
 
 
@@ -193,8 +208,9 @@ def _http(
     return HttpListener(listen, http_app(parts, listen), closing)
 
 
-async def _run(core: Core, readiness: Readiness, server: Server, log: EventLog) -> None:
+async def _run(core: Core, event_log: EventLogParts, readiness: Readiness, server: Server) -> None:
     async with asyncio.TaskGroup() as group:
         group.create_task(core.run(), name="core")
-        checking = keep_checking(readiness, log, core.parts.models, server.set_ready)
+        group.create_task(event_log.run(), name="event-log")
+        checking = keep_checking(readiness, event_log.log, core.parts.models, server.set_ready)
         group.create_task(checking, name="readiness")
