@@ -25,7 +25,7 @@ from fastvideo.loops.state_encoding import tensor_digest
 from fastvideo.media.tensors import decode_tensors
 from fastvideo.recompute.host import Host
 from fastvideo.recompute.promise import BITS, TOLERANCE, promise_of
-from fastvideo.recompute.tally import Tally, Tell
+from fastvideo.replay.tally import Tally, Tell
 from fastvideo.replay.types import (
     Comparison,
     LoggedRun,

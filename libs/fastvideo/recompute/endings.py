@@ -8,7 +8,7 @@ from fastvideo.media.tensors import decode_tensors
 from fastvideo.recompute.host import Host
 from fastvideo.recompute.promise import FILES_DEPEND_ON, files_promised
 from fastvideo.recompute.steps import Again
-from fastvideo.recompute.tally import Tally
+from fastvideo.replay.tally import Tally
 from fastvideo.replay.types import Comparison, Promise
 
 _LATENTS = "latents.safetensors"

@@ -7,7 +7,7 @@ from fastvideo.recompute.host import Host
 from fastvideo.recompute.layers import name_difference
 from fastvideo.recompute.promise import TOLERANCE, promise_of
 from fastvideo.recompute.steps import Again, StepKey, logged_steps, run_again, trace_step
-from fastvideo.recompute.tally import Tally, Tell
+from fastvideo.replay.tally import Tally, Tell
 from fastvideo.replay.types import (
     Comparison,
     LoggedRun,

@@ -7,7 +7,7 @@ from typing import Final
 from fastvideo.errors import InvalidField
 from fastvideo.recompute.host import Host, HostSetup
 from fastvideo.recompute.sources import Sources
-from fastvideo.recompute.tally import Tell
+from fastvideo.replay.tally import Tell
 from fastvideo.replay.types import (
     LoggedRun,
     ReplayKind,

@@ -7,7 +7,7 @@ from typing import Any
 from fastvideo.artifacts.types import ArtifactRecord
 from fastvideo.errors import FastVideoError
 from fastvideo.recompute.host import Host
-from fastvideo.recompute.tally import Tally, Tell
+from fastvideo.replay.tally import Tally, Tell
 from fastvideo.replay.types import Comparison, LoggedStep, ReplayProgress
 from fastvideo.requests.types import RequestSpec, RequestStatus
 from fastvideo.scheduling.traces import ComponentsTraced
@@ -75,11 +75,15 @@ def run_again(host: Host, request: RequestSpec, tally: Tally, tell: Tell) -> Aga
 
 
 def trace_step(host: Host, wanted: StepKey) -> ComponentsTraced | None:
-    """The components of one step, from a run with traced layers that ends there."""
+    """The components of one step, from a run with traced layers that ends there.
+
+    The layers are in the host's blobs when this returns.
+    """
     for batch in host.batches(host.detailed):
         [result] = batch.results
         if (result.loop.node_id, result.state_version) == wanted:
             traced = [note for note in batch.notes if isinstance(note, ComponentsTraced)]
+            host.wait_layers()
             return traced[0] if traced else None
     return None
 

@@ -1,14 +1,23 @@
 """What a replay has compared so far, and the report that it becomes."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Final
 
-from fastvideo.replay.types import Comparison, Promise, ReplayProgress, ReplayReport, ReplayRequest
+from fastvideo.replay.types import (
+    Comparison,
+    PolicyFigures,
+    Promise,
+    ReplayProgress,
+    ReplayReport,
+    ReplayRequest,
+)
 
 COMPARISONS_MAX: Final = 200
 """Equal comparisons in a report, unless a request names another number."""
 
 _DIFFERING_MAX: Final = 10_000
+_NO_DIGESTS: Final[Mapping[str, str]] = MappingProxyType({})
 
 Tell = Callable[[ReplayProgress | Comparison], None]
 """Is told how far a replay is, and of each comparison as it is made."""
@@ -59,6 +68,8 @@ class Tally:
         seconds: float,
         original_seconds: float,
         original_traceparent: str = "",
+        digests: Mapping[str, str] = _NO_DIGESTS,
+        policies: tuple[PolicyFigures, ...] = (),
     ) -> ReplayReport:
         """The answer."""
         return ReplayReport(
@@ -74,6 +85,8 @@ class Tally:
             original_seconds=original_seconds,
             headline=headline,
             original_traceparent=original_traceparent,
+            digests=digests,
+            policies=policies,
         )
 
     def _has_room(self, equal: bool) -> bool:
