@@ -361,9 +361,16 @@ def _oneof_builder(owner: str, name: str, hints: Iterable[Any]) -> Callable[[Mes
 
 def _map_builder(name: str, field: Any, hint: Any) -> Callable[[Message], Any]:
     get = _value_in(field.message_type.fields_by_name["value"], hint)
+    # Protobuf's order of a map's keys is another one in each process.
     if get is None:
-        return lambda message: dict(getattr(message, name))
-    return lambda message: {key: get(value) for key, value in getattr(message, name).items()}
+        return lambda message: dict(sorted(getattr(message, name).items()))
+    return lambda message: {
+        key: get(value) for key, value in sorted(getattr(message, name).items(), key=_first)
+    }
+
+
+def _first(item: tuple[Any, Any]) -> Any:
+    return item[0]
 
 
 def _value_in(field: Any, hint: Any) -> Callable[[Any], Any] | None:

@@ -1,8 +1,15 @@
-"""How decisions change the state."""
+"""How decisions change the state.
+
+`EVOLVER_VERSION` names the meaning of this fold and of `observe`: with the same inputs and
+decisions, programs of one version come to the same state. Snapshots carry it and are refused by
+programs of another, which fold the log instead. A test holds the digest of a fixed history beside
+it, so that a change of the fold is not made without a new version.
+"""
 
 from bisect import bisect_left
 from dataclasses import replace
 from datetime import datetime
+from typing import Final
 
 from fastvideo.scheduling.admission import (
     RESIDENT,
@@ -39,6 +46,8 @@ from fastvideo.scheduling.movement import begin_saving, keep_done, leave
 from fastvideo.scheduling.queueing import charge_place, kind_bill, settle_place
 from fastvideo.scheduling.relief import note_relief
 from fastvideo.scheduling.state import Flight, LiveRequest, SchedulerState
+
+EVOLVER_VERSION: Final = 1
 
 
 def evolve(state: SchedulerState, decision: Decision, now: datetime) -> None:

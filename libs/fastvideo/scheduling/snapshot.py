@@ -6,8 +6,9 @@ of a program whose classes differ are refused, never misread, so a snapshot is a
 log can replace. What an object can make anew from the rest it names in its class's `DERIVED`;
 what two cores that agree may differ in, in `INCIDENTAL`.
 
-A new field of a dataclass in the state needs nothing here. A change of what a field means needs
-a new `FORMAT`.
+A new field of a dataclass in the state needs nothing here. A change of what a field means, or of
+how the state follows from the log, needs a new `EVOLVER_VERSION`; one of these bytes, a new
+`FORMAT`.
 """
 
 import hashlib
@@ -23,9 +24,10 @@ from types import MappingProxyType
 from typing import Any, Final, TypeVar
 
 from fastvideo.errors import ContractViolation, FailedPrecondition, FastVideoError
+from fastvideo.scheduling.evolve import EVOLVER_VERSION
 
 FORMAT: Final = 1
-"""Rises when a field of the state gets another meaning."""
+"""Rises when the encoding changes."""
 
 _PACKAGE: Final = "fastvideo."
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -51,7 +53,12 @@ class SchedulerSnapshot:
         """Bytes that `decode` reads. They are no secret and hold prompts."""
         writer = _Writer(expand=False)
         root = writer.write(dict(self.values))
-        document = {"format": FORMAT, "classes": writer.classes, "root": root}
+        document = {
+            "format": FORMAT,
+            "evolver": EVOLVER_VERSION,
+            "classes": writer.classes,
+            "root": root,
+        }
         return zlib.compress(json.dumps(document, separators=(",", ":")).encode(), 1)
 
     @classmethod
@@ -65,6 +72,8 @@ class SchedulerSnapshot:
             document = json.loads(zlib.decompress(data))
             if document["format"] != FORMAT:
                 raise _unreadable(f"its format is {document['format']}, ours {FORMAT}")
+            if document["evolver"] != EVOLVER_VERSION:
+                raise _unreadable(f"it was folded by {document['evolver']}, not {EVOLVER_VERSION}")
             reader = _Reader([_known_class(*known) for known in document["classes"]])
             return cls(MappingProxyType(reader.read(document["root"])))
         except FastVideoError:

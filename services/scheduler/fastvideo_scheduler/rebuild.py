@@ -19,6 +19,7 @@ from fastvideo.requests.events import (
     RequestStarted,
 )
 from fastvideo.requests.types import RequestSpec
+from fastvideo.scheduling.inputs import RequestSubmitted
 from fastvideo.wire import decode
 from fastvideo_scheduler.saved_term import Acceptance
 
@@ -55,6 +56,18 @@ def accepted_record(stored: StoredEvent) -> LiveRecord:
         partition=stored.partition,
         offset=stored.offset,
         traceparent=metadata.traceparent,
+    )
+
+
+def submitted(record: LiveRecord) -> RequestSubmitted:
+    """The input that a live request is to a core that does not know it."""
+    return RequestSubmitted(
+        spec=record.spec,
+        offset=record.offset,
+        accepted_at=record.accepted_at,
+        attempts=record.attempts,
+        progress=record.progress,
+        started_at=record.started_at,
     )
 
 
@@ -121,12 +134,12 @@ async def _read_partition(
     live: dict[str, LiveRecord] = {}
     while events := await log.read_partition(partition, cursor, READ_MAX):
         for stored in events:
-            _fold(live, stored)
+            fold_record(live, stored)
         cursor = events[-1].offset
     return live.values(), cursor
 
 
-def _fold(live: dict[str, LiveRecord], stored: StoredEvent) -> None:
+def fold_record(live: dict[str, LiveRecord], stored: StoredEvent) -> None:
     """Take one event into the records, by stream."""
     if stored.type == RequestAccepted.__name__:
         live[stored.stream_id] = accepted_record(stored)

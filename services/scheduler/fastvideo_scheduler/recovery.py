@@ -2,30 +2,39 @@
 
 The newest saved term that can be read, then the shard's stream from there on: each input with
 the decisions that were made of it. Inputs that are events of requests are named in the stream by
-id and read from the log itself. Where that fails, live requests are found in the log and begin
-again (`rebuild`).
+id and read from the log itself. Without a saved term the stream is folded from the last term that
+began anew (`unsaved_term`). Where that fails too, or is too far back, live requests are found in
+the log and begin again (`rebuild`).
 """
 
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Final
 
-from fastvideo.errors import CorruptLog, FastVideoError, Unavailable
+from fastvideo.errors import CorruptLog, FailedPrecondition, FastVideoError, Unavailable
 from fastvideo.events.catalog import TERMINAL, check_known, is_unknown, payload_of
-from fastvideo.events.records import StoredEvent
+from fastvideo.events.records import Snapshot, StoredEvent
 from fastvideo.events.store import EventStore
 from fastvideo.requests.events import RequestAccepted, RequestCancelRequested
 from fastvideo.requests.state import STREAM_PREFIX
 from fastvideo.scheduling.core import SchedulerCore
 from fastvideo.scheduling.events import LeaderElected, SchedulerDecided
-from fastvideo.scheduling.inputs import CancelRequested, RequestSubmitted, SchedulerInput, Tick
+from fastvideo.scheduling.inputs import CancelRequested, SchedulerInput, Tick
 from fastvideo.scheduling.notes import NOTE_TYPES
 from fastvideo.scheduling.policy import SchedulingPolicy
 from fastvideo.scheduling.request_scheduler import ModelCatalog
 from fastvideo.scheduling.work import CancelScope, CancelScopeKind
 from fastvideo.telemetry.logging import get_logger
-from fastvideo_scheduler.rebuild import LiveRecord, accepted_record, rebuild
+from fastvideo_scheduler.rebuild import (
+    LiveRecord,
+    accepted_record,
+    fold_record,
+    rebuild,
+    submitted,
+)
 from fastvideo_scheduler.saved_term import Acceptance, SavedTerm
+from fastvideo_scheduler.unsaved_term import last_begun_anew
 
 _LOG: Final = get_logger(__name__)
 
@@ -69,18 +78,27 @@ async def recover(source: RecoverySource) -> Recovered:
     Raises Unavailable when the log is away, CorruptLog when a newer program wrote to it.
     """
     for saved in await source.store.load_snapshots(source.stream):
-        try:
-            return await _fold(source, SavedTerm.decode(saved.body), saved.version)
-        except Unavailable:
+        found = await _or_none(_fold_saved(source, saved), f"saved term {saved.version}")
+        if found is not None:
+            return found
+    found = await _or_none(_fold_unsaved(source), "the shard's stream")
+    return found or await _begin_anew(source)
+
+
+async def _or_none(fold: Coroutine[None, None, Recovered | None], of: str) -> Recovered | None:
+    """What was folded, or None when it cannot be: whatever it holds, the shard must be led."""
+    try:
+        return await fold
+    except Unavailable:
+        raise
+    except FastVideoError as error:
+        if is_unknown(error):
+            # A newer program led: this one must not decide over what it cannot read.
             raise
-        except FastVideoError as error:
-            if is_unknown(error):
-                # A newer program led: this one must not decide over what it cannot read.
-                raise
-            _LOG.warning("a saved term is of no use", version=saved.version, error=error.message)
-        except Exception as error:  # noqa: BLE001 - whatever it holds, the shard must be led
-            _LOG.error("a saved term is inconsistent", version=saved.version, exc_info=error)
-    return await _begin_anew(source)
+        _LOG.warning("a past term is of no use", of=of, error=error.message)
+    except Exception as error:  # noqa: BLE001 - see above
+        _LOG.error("a past term is inconsistent", of=of, exc_info=error)
+    return None
 
 
 def scope_of(request_id: str, asked: RequestCancelRequested) -> CancelScope:
@@ -110,15 +128,51 @@ async def _begin_anew(source: RecoverySource) -> Recovered:
     )
 
 
-async def _fold(source: RecoverySource, saved: SavedTerm, version: int) -> Recovered:
+async def _fold_saved(source: RecoverySource, snapshot: Snapshot) -> Recovered:
     """The saved core, and what the shard's stream says since."""
+    saved = SavedTerm.decode(snapshot.body)
     if await source.store.log_epoch() != saved.log_epoch:
         raise CorruptLog("the log was restored since", reason="LOG_EPOCH", subject="log_epoch")
     core = SchedulerCore.restore(source.models, source.policy, saved.core)
     found = await _read_requests(source.store, saved.cursors)
+    return await _fold(source, core, found, snapshot.version, saved.acceptances)
+
+
+async def _fold_unsaved(source: RecoverySource) -> Recovered | None:
+    """The core of what the shard's stream says since a leader began anew; None without one."""
+    if await _was_restored(source):
+        return None
+    begun = await last_begun_anew(source.store, source.stream)
+    if begun is None:
+        return None
+    core = SchedulerCore(source.models, policy=source.policy)
+    found = await _read_requests(source.store, {}, known_before=begun.at)
+    return await _fold(source, core, found, begun.version, ())
+
+
+async def _was_restored(source: RecoverySource) -> bool:
+    """Whether a saved term is of before the log was restored: workers may be ahead of the log."""
+    epoch = await source.store.log_epoch()
+    for snapshot in await source.store.load_snapshots(source.stream):
+        try:
+            if SavedTerm.log_epoch_of(snapshot.body) != epoch:
+                return True
+        except FailedPrecondition:
+            continue
+    return False
+
+
+async def _fold(
+    source: RecoverySource,
+    core: SchedulerCore,
+    found: "_Requests",
+    version: int,
+    acceptances: tuple[Acceptance, ...],
+) -> Recovered:
+    """Take in what the stream says behind a version."""
     last = await _replay(source, core, found, version)
     live = {spec.request_id for spec in core.specs}
-    known = {acceptance.request_id: acceptance for acceptance in saved.acceptances}
+    known = {acceptance.request_id: acceptance for acceptance in acceptances}
     known |= {name: acceptance_of(record) for name, record in found.accepted.items()}
     return Recovered(
         core=core,
@@ -166,9 +220,7 @@ class _Requests:
         if stored.type == RequestAccepted.__name__:
             record = accepted_record(stored)
             self.accepted[request_id] = record
-            self.inputs[stored.event_id] = RequestSubmitted(
-                spec=record.spec, offset=record.offset, accepted_at=record.accepted_at
-            )
+            self.inputs[stored.event_id] = submitted(record)
         elif stored.type == RequestCancelRequested.__name__:
             asked = payload_of(stored)
             assert isinstance(asked, RequestCancelRequested)
@@ -179,6 +231,23 @@ class _Requests:
             self.ended.add(request_id)
         elif stored.stream_id.startswith(STREAM_PREFIX):
             check_known(stored)
+
+    def add_known(self, stored: StoredEvent) -> None:
+        """Take in an event that the term that is folded knew when it began.
+
+        Its requests were submitted as far as they had come, and what was cancelled was told.
+        """
+        self.add(stored)
+        request_id = stored.stream_id.removeprefix(STREAM_PREFIX)
+        record = self.accepted.get(request_id)
+        if record is None or stored.type == RequestAccepted.__name__:
+            return
+        live = {stored.stream_id: record}
+        fold_record(live, stored)
+        if stored.stream_id in live:
+            record = live[stored.stream_id]
+            self.accepted[request_id] = record
+            self.inputs[record.event_id] = submitted(record)
 
     def untaken(self) -> list[LiveRecord]:
         """Live requests that nobody has taken in, by the time of acceptance."""
@@ -191,13 +260,18 @@ class _Requests:
         return records
 
 
-async def _read_requests(store: EventStore, cursors: Mapping[int, int]) -> _Requests:
+async def _read_requests(
+    store: EventStore, cursors: Mapping[int, int], known_before: datetime | None = None
+) -> _Requests:
     found = _Requests()
     for partition in range(store.partition_count):
         cursor = cursors.get(partition, 0)
         while events := await store.read_partition(partition, cursor, READ_MAX):
             for stored in events:
-                found.add(stored)
+                if known_before is not None and stored.recorded_at < known_before:
+                    found.add_known(stored)
+                else:
+                    found.add(stored)
             cursor = events[-1].offset
         found.cursors[partition] = cursor
     return found
@@ -214,7 +288,9 @@ async def _replay(
                 continue
             payload = payload_of(stored)
             if not isinstance(payload, SchedulerDecided):
-                if isinstance(payload, LeaderElected) and payload.anew:
+                anew = isinstance(payload, LeaderElected) and payload.anew
+                # The term that is folded may itself have begun so.
+                if anew and (core.epoch or stored.stream_version != first + 1):
                     raise CorruptLog("a later term began anew", reason="TERM_ANEW", subject="term")
                 report = payload
                 continue

@@ -57,22 +57,47 @@ class SavedTerm:
     @classmethod
     def decode(cls, data: bytes) -> "SavedTerm":
         """What the bytes hold. FailedPrecondition when this program cannot read them."""
-        end = _LENGTH_BYTES + int.from_bytes(data[:_LENGTH_BYTES])
+        header, end = _header(data)
         try:
-            header = json.loads(zlib.decompress(data[_LENGTH_BYTES:end]))
-            if header["format"] != _FORMAT:
-                raise ValueError(f"its format is {header['format']}, ours {_FORMAT}")
             acceptances = tuple(map(_acceptance, header["acceptances"]))
             cursors = {int(partition): int(offset) for partition, offset in header["cursors"]}
             log_epoch = int(header["log_epoch"])
-        except (KeyError, TypeError, ValueError, zlib.error) as error:
-            raise FailedPrecondition(
-                f"the saved term cannot be read: {error}",
-                reason="SNAPSHOT_UNREADABLE",
-                subject="snapshot",
-            ) from error
+        except (KeyError, TypeError, ValueError) as error:
+            raise _unreadable(error) from error
         core = SchedulerSnapshot.decode(data[end:])
         return cls(core=core, acceptances=acceptances, cursors=cursors, log_epoch=log_epoch)
+
+    @staticmethod
+    def log_epoch_of(data: bytes) -> int:
+        """The log's epoch when it was saved, also where another program's core is inside.
+
+        FailedPrecondition when not even that can be read.
+        """
+        header, _ = _header(data)
+        try:
+            return int(header["log_epoch"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise _unreadable(error) from error
+
+
+def _header(data: bytes) -> tuple[dict[str, Any], int]:
+    """What is beside the core, and where the core begins."""
+    end = _LENGTH_BYTES + int.from_bytes(data[:_LENGTH_BYTES])
+    try:
+        header: dict[str, Any] = json.loads(zlib.decompress(data[_LENGTH_BYTES:end]))
+        if header["format"] != _FORMAT:
+            raise ValueError(f"its format is {header['format']}, ours {_FORMAT}")
+    except (KeyError, TypeError, ValueError, zlib.error) as error:
+        raise _unreadable(error) from error
+    return header, end
+
+
+def _unreadable(error: Exception) -> FailedPrecondition:
+    return FailedPrecondition(
+        f"the saved term cannot be read: {error}",
+        reason="SNAPSHOT_UNREADABLE",
+        subject="snapshot",
+    )
 
 
 def _plain(acceptance: Acceptance) -> list[Any]:

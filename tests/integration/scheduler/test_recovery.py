@@ -2,16 +2,24 @@
 
 import asyncio
 import time
+from dataclasses import replace
 
 import pytest
 
+from fastvideo.deployment.catalog import Catalog
 from fastvideo.errors import CorruptLog
 from fastvideo.events.records import AppendCommand, NewEvent, Snapshot, StreamAppend
+from fastvideo.scheduling import snapshot
+from fastvideo.scheduling.core import SchedulerCore
+from fastvideo.scheduling.deployed import DeployedModels
 from fastvideo.scheduling.events import LeaderElected, SchedulerDecided, WorkerLost
+from fastvideo_scheduler import unsaved_term
 from fastvideo_scheduler.app import RunningScheduler
+from fastvideo_scheduler.leader import Leader
+from fastvideo_scheduler.recovery import Recovered, RecoverySource, recover
 from fastvideo_scheduler.saved_term import SavedTerm
 from tests.integration.scheduler.conftest import Stage, until
-from tests.integration.scheduler.scripted_worker import ScriptedWorker
+from tests.integration.scheduler.scripted_worker import MODEL, ScriptedWorker
 
 pytestmark = pytest.mark.timeout(90)
 
@@ -61,16 +69,52 @@ async def test_a_successor_folds_the_stream_and_goes_on(stage: Stage):
     assert len(worker.resumed) == 1
 
 
-async def test_without_a_saved_term_requests_begin_again(stage: Stage, monkeypatch):
-    async def nothing(self, name: str) -> tuple[Snapshot, ...]:
-        return ()
+async def nothing(self: object, name: str) -> tuple[Snapshot, ...]:
+    """No saved terms."""
+    return ()
 
-    monkeypatch.setattr("fastvideo.events.postgres.PostgresEventStore.load_snapshots", nothing)
+
+STORED = "fastvideo.events.postgres.PostgresEventStore.load_snapshots"
+
+
+async def test_without_a_saved_term_the_stream_is_folded_from_its_beginning(
+    stage: Stage, monkeypatch
+):
+    monkeypatch.setattr(STORED, nothing)
+    worker, _ = await moved_over(stage, "scheduler-2")
+    done = await stage.ended("r1")
+    assert (done.payload.metrics.attempts, done.payload.metrics.units) == (1, UNITS)
+    assert [e.anew for e in await elections(stage)] == [True, False]
+    assert len(worker.resumed) == 1
+
+
+async def test_requests_begin_again_when_the_beginning_is_too_far_back(stage: Stage, monkeypatch):
+    monkeypatch.setattr(STORED, nothing)
+    monkeypatch.setattr(unsaved_term, "STREAM_EVENTS_MAX", 0)
     await moved_over(stage, "scheduler-2")
     done = await stage.ended("r1")
     assert done.type == "RequestCompleted"
     assert done.payload.metrics.attempts == 2
     assert [e.anew for e in await elections(stage)] == [True, True]
+
+
+async def test_a_second_beginning_is_folded_as_far_as_requests_had_come(stage: Stage, monkeypatch):
+    monkeypatch.setattr(STORED, nothing)
+    monkeypatch.setattr(unsaved_term, "STREAM_EVENTS_MAX", 0)
+    worker, second = await moved_over(stage, "scheduler-2")
+    await until(lambda: second.shard.leader is not None)
+    worker.script.step_seconds = 0.05
+    batches = len(worker.batches)
+    await until(lambda: len(worker.batches) > batches + 5)
+    worker.script.go.clear()
+    leader = second.shard.leader
+    await settled(leader)
+    monkeypatch.setattr(unsaved_term, "STREAM_EVENTS_MAX", 100_000)
+    found = await recovered(stage, leader)
+    assert not found.anew
+    assert found.core.digest() == leader.core.digest()
+    worker.script.go.set()
+    assert (await stage.ended("r1")).payload.metrics.attempts == 2
 
 
 async def test_a_saved_term_that_cannot_be_read_is_passed_over(stage: Stage):
@@ -98,14 +142,11 @@ async def test_a_saved_term_of_before_a_term_that_began_anew_is_not_folded(
     old = (await saved(stage))[-1]
     await stop(first)
 
-    async def nothing(self, name: str) -> tuple[Snapshot, ...]:
-        return ()
-
     async def only_old(self, name: str) -> tuple[Snapshot, ...]:
         return (old,)
 
-    store = "fastvideo.events.postgres.PostgresEventStore.load_snapshots"
-    monkeypatch.setattr(store, nothing)
+    monkeypatch.setattr(STORED, nothing)
+    monkeypatch.setattr(unsaved_term, "STREAM_EVENTS_MAX", 0)
     second = await stage.scheduler("scheduler-2")
     await until(lambda: second.shard.leader is not None)
     deadline = time.monotonic() + 10
@@ -113,7 +154,7 @@ async def test_a_saved_term_of_before_a_term_that_began_anew_is_not_folded(
         assert time.monotonic() < deadline
         await asyncio.sleep(0.02)
     await stop(second)
-    monkeypatch.setattr(store, only_old)
+    monkeypatch.setattr(STORED, only_old)
     await stage.scheduler("scheduler-3")
     await stage.submit("r2", steps=3)
     deadline = time.monotonic() + 10
@@ -161,13 +202,29 @@ async def test_a_worker_that_does_not_come_back_to_the_successor_is_lost(stage: 
     assert [event.worker_id for event in lost] == ["w1"]
 
 
-async def test_a_saved_core_and_the_stream_give_the_core_that_wrote_them(stage: Stage):
-    """The digest of the leader's core is that of its saved term with the stream since folded in."""
-    from fastvideo.deployment.catalog import Catalog
-    from fastvideo.scheduling.deployed import DeployedModels
-    from fastvideo_scheduler.recovery import RecoverySource, recover
-    from tests.integration.scheduler.scripted_worker import MODEL
+async def settled(leader: Leader) -> None:
+    """Wait until what the leader took in is in the log and nothing more comes."""
+    version = -1
+    while version != leader._journal.version:
+        version = leader._journal.version
+        await asyncio.sleep(0.3)
+    await leader._journal.until_committed(version)
 
+
+async def recovered(stage: Stage, leader: Leader) -> Recovered:
+    """What a successor of the leader would begin with."""
+    return await recover(
+        RecoverySource(
+            store=stage.store,
+            stream="scheduler-0",
+            models=DeployedModels(Catalog.load(models=(MODEL,))),
+            policy=leader._parts.policy,
+        )
+    )
+
+
+async def busy_leader(stage: Stage) -> tuple[ScriptedWorker, Leader]:
+    """A leader in the middle of four requests, at rest."""
     scheduler = await stage.scheduler()
     worker = await stage.worker("w1", scheduler)
     worker.script.step_seconds = 0.01
@@ -177,22 +234,62 @@ async def test_a_saved_core_and_the_stream_give_the_core_that_wrote_them(stage: 
     await saved(stage)
     worker.script.go.clear()
     leader = scheduler.shard.leader
-    await asyncio.sleep(0.3)
-    await leader._journal.until_committed(leader._journal.version)
+    await settled(leader)
+    return worker, leader
+
+
+async def test_a_saved_core_and_the_stream_give_the_core_that_wrote_them(stage: Stage, monkeypatch):
+    """The digest of the leader's core is that of its saved term with the stream since folded in,
+    and that of the whole stream folded."""
+    worker, leader = await busy_leader(stage)
     events = await stage.shard_events()
     assert any(isinstance(e.payload, SchedulerDecided) for e in events)
-    found = await recover(
-        RecoverySource(
-            store=stage.store,
-            stream="scheduler-0",
-            models=DeployedModels(Catalog.load(models=(MODEL,))),
-            policy=leader._parts.policy,
-        )
-    )
+    found = await recovered(stage, leader)
     assert not found.anew
     assert found.version == len(events)
     assert found.core.digest() == leader.core.digest()
     assert SavedTerm.decode((await saved(stage))[0].body).cursors
+    monkeypatch.setattr(STORED, nothing)
+    folded = await recovered(stage, leader)
+    assert (folded.anew, folded.version, dict(folded.cursors)) == (
+        False,
+        found.version,
+        dict(found.cursors),
+    )
+    assert folded.core.digest() == leader.core.digest()
+    assert set(folded.acceptances) == set(found.acceptances)
+    worker.script.go.set()
+    for n in range(4):
+        await stage.ended(f"r{n}")
+
+
+@pytest.mark.parametrize("damage", ["another evolver", "cut", "flipped"])
+async def test_saved_terms_that_this_program_must_not_trust_are_ignored(
+    stage: Stage, monkeypatch, damage: str
+):
+    worker, leader = await busy_leader(stage)
+    terms = await stage.store.load_snapshots("scheduler-0")
+    # What would be believed if it were: a core that knows of nothing.
+    empty = SchedulerCore(leader._parts.models, policy=leader._parts.policy, epoch=1).snapshot()
+    trusted = SavedTerm.decode(terms[0].body)
+    with monkeypatch.context() as patched:
+        if damage == "another evolver":
+            patched.setattr(snapshot, "EVOLVER_VERSION", snapshot.EVOLVER_VERSION - 1)
+        body = replace(trusted, core=empty).encode()
+    if damage == "cut":
+        body = body[: len(body) // 2]
+    elif damage == "flipped":
+        middle = len(body) // 2
+        body = body[:middle] + bytes([body[middle] ^ 0xFF]) + body[middle + 1 :]
+    planted = (Snapshot(leader._journal.version, body),)
+
+    async def only_planted(self: object, name: str) -> tuple[Snapshot, ...]:
+        return planted
+
+    monkeypatch.setattr(STORED, only_planted)
+    found = await recovered(stage, leader)
+    assert not found.anew
+    assert found.core.digest() == leader.core.digest()
     worker.script.go.set()
     for n in range(4):
         await stage.ended(f"r{n}")
