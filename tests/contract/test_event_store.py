@@ -9,6 +9,7 @@ from typing import cast
 import asyncpg
 import pytest
 
+from fastvideo.blobs import open_blobs
 from fastvideo.errors import AlreadyExists, Conflict, InvalidField
 from fastvideo.events.memory import MemoryEventStore
 from fastvideo.events.migrate import upgrade
@@ -16,19 +17,21 @@ from fastvideo.events.postgres import PostgresEventStore
 from fastvideo.events.records import AppendCommand, StoredEvent, StreamAppend, payload_digest
 from fastvideo.events.seeking import version_before
 from fastvideo.events.store import EventStore, partition_of
+from tests.contract.archived_store import ArchivedEventStore
 from tests.contract.event_store_cases import command, new_event
 
 PARTITIONS = 4
 
 
-@pytest.fixture(params=["memory", "postgres"])
+@pytest.fixture(params=["memory", "postgres", "archived"])
 async def store(request: pytest.FixtureRequest) -> AsyncIterator[EventStore]:
     if request.param == "memory":
         yield MemoryEventStore(PARTITIONS)
         return
     dsn = request.getfixturevalue("empty_postgres_dsn")
-    await upgrade(dsn, PARTITIONS)
-    postgres = await PostgresEventStore.open(dsn)
+    await upgrade(dsn, PARTITIONS, range_size=2 if request.param == "archived" else None)
+    kind = ArchivedEventStore if request.param == "archived" else PostgresEventStore
+    postgres = await kind.open(dsn, archive=open_blobs("memory:///"))
     yield postgres
     await postgres.close()
 

@@ -30,7 +30,17 @@ class FirstUse:
 
     @classmethod
     def of(cls, result: AppendResult) -> "FirstUse":
-        """What the result of an append under the key tells."""
+        """What the result of an append under the key tells.
+
+        Raises AlreadyExists, IDEMPOTENCY_KEY_EXPIRED, for a key that made something so long ago
+        that the log has forgotten what.
+        """
+        if not result.result:
+            raise AlreadyExists(
+                "the idempotency key was used longer ago than keys are kept; use a new key",
+                reason="IDEMPOTENCY_KEY_EXPIRED",
+                subject="idempotency_key",
+            )
         subject_id, _, digest = result.result.decode().partition(" ")
         return cls(subject_id, digest)
 

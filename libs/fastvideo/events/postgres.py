@@ -6,10 +6,11 @@ held until then, which makes the order of offsets the order of commits.
 """
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
-import asyncpg
-
+from fastvideo.blobs import BlobStore
 from fastvideo.errors import Conflict, CorruptLog, FailedPrecondition, InvalidField
+from fastvideo.events.archives import ArchiveReader
 from fastvideo.events.batch import REPEATED, Batch
 from fastvideo.events.postgres_coordination import PostgresCoordination
 from fastvideo.events.postgres_pool import PostgresPool
@@ -38,8 +39,11 @@ SELECT partition, "offset", stream_id, stream_version, event_id, type, schema_ve
 FROM events WHERE partition = $1
 """
 
+# The stream's version comes with its events, so that one answer tells whether some are archived.
 _READ_STREAM = f"""
-{EVENTS} AND stream_id = $2 AND stream_version > $3 ORDER BY stream_version LIMIT $4
+SELECT s.version, e.* FROM streams s LEFT JOIN LATERAL (
+    {EVENTS} AND stream_id = $2 AND stream_version > $3 ORDER BY stream_version LIMIT $4
+) e ON true WHERE s.stream_id = $2 ORDER BY e.stream_version
 """
 
 _READ_PARTITION = f"""
@@ -56,16 +60,28 @@ WHERE i.event_id = $1
 class PostgresEventStore(PostgresCoordination):
     """An `EventStore` over a migrated database; see `fastvideo.events.migrate`."""
 
-    def __init__(self, pool: PostgresPool, partition_count: int, limits: LogLimits) -> None:
+    def __init__(
+        self,
+        pool: PostgresPool,
+        partition_count: int,
+        limits: LogLimits,
+        archive: BlobStore | None = None,
+    ) -> None:
         super().__init__(pool)
         self._partition_count = partition_count
         self._limits = limits
+        self.archives = ArchiveReader(pool, archive)
 
     @classmethod
     async def open(
-        cls, dsn: str, *, connections_max: int = 8, limits: LogLimits | None = None
+        cls,
+        dsn: str,
+        *,
+        connections_max: int = 8,
+        limits: LogLimits | None = None,
+        archive: BlobStore | None = None,
     ) -> "PostgresEventStore":
-        """Connect to a migrated database.
+        """Connect to a migrated database; `archive` is where its archived events are.
 
         Raises Unavailable when it does not answer, FailedPrecondition when its schema is
         another than this program's.
@@ -78,7 +94,7 @@ class PostgresEventStore(PostgresCoordination):
         except BaseException:
             await pool.close()
             raise
-        return cls(pool, count, limits or LogLimits())
+        return cls(pool, count, limits or LogLimits(), archive)
 
     @property
     def partition_count(self) -> int:
@@ -116,7 +132,12 @@ class PostgresEventStore(PostgresCoordination):
         limit = min(limit, self._limits.events_per_read_max)
         async with self._pool.connection() as connection:
             rows = await connection.fetch(_READ_STREAM, partition, stream_id, after_version, limit)
-        return tuple(map(_stored, rows))
+        live = tuple(_stored(row[1:]) for row in rows if row["event_id"] is not None)
+        first = live[0].stream_version if live else rows[0]["version"] + 1 if rows else 0
+        if first <= after_version + 1:
+            return live
+        archived = await self.archives.read_stream(stream_id, after_version, limit)
+        return _joined([e for e in archived if e.stream_version < first], live, limit)
 
     async def read_partition(
         self, partition: int, after_offset: int = 0, limit: int = 1000
@@ -125,7 +146,12 @@ class PostgresEventStore(PostgresCoordination):
         limit = min(limit, self._limits.events_per_read_max)
         async with self._pool.connection() as connection:
             rows = await connection.fetch(_READ_PARTITION, partition, after_offset, limit)
-        return tuple(map(_stored, rows))
+        live = tuple(_stored(row) for row in rows)
+        # The newest events are never archived: a gap in front of some is the one sign.
+        if not live or live[0].offset == after_offset + 1:
+            return live
+        archived = await self.archives.read_partition(partition, after_offset, limit)
+        return _joined([e for e in archived if e.offset < live[0].offset], live, limit)
 
     async def stream_version(self, stream_id: str) -> int:
         async with self._pool.connection() as connection:
@@ -155,7 +181,12 @@ class PostgresEventStore(PostgresCoordination):
     async def position_of(self, event_id: str) -> EventPosition | None:
         async with self._pool.connection() as connection:
             row = await connection.fetchrow(_POSITION, event_id)
-        return None if row is None else EventPosition(*row)
+        if row is None:
+            return None
+        if row["stream_id"] is not None:
+            return EventPosition(*row)
+        event = await self.archives.read_event(row["partition"], row["offset"])
+        return None if event is None else event.position
 
     async def close(self) -> None:
         await self._pool.close()
@@ -206,7 +237,13 @@ def _arguments(batch: Batch) -> tuple[object, ...]:
     )
 
 
-def _stored(row: asyncpg.Record) -> StoredEvent:
+def _joined(
+    archived: Sequence[StoredEvent], live: Sequence[StoredEvent], limit: int
+) -> tuple[StoredEvent, ...]:
+    return (*archived, *live)[:limit]
+
+
+def _stored(row: Sequence[Any]) -> StoredEvent:
     stored = StoredEvent(*row)
     if payload_digest(stored.payload) != stored.payload_sha256:
         raise wrong_digest(stored)

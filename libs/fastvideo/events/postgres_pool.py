@@ -18,6 +18,8 @@ APPLICATION_ROLE = "fastvideo_app"
 """The role of the store's sessions: it may not change or delete an event."""
 
 _CONFLICT, _FENCED, _REPEATED = "FV001", "FV002", "FV003"
+# A range of events that may not be dropped.
+_KEPT = "FV005"
 
 # The server went away, is starting or stopping, has no room, or the call took too long.
 _UNAVAILABLE = (
@@ -147,6 +149,8 @@ def _meaning(
         return Fenced(str(error.args[0]), subject=error.detail or "")
     if error.sqlstate == _REPEATED:
         return Conflict(str(error.args[0]), reason=REPEATED)
+    if error.sqlstate == _KEPT:
+        return FailedPrecondition(str(error.args[0]), reason="RANGE_KEPT")
     if isinstance(error, asyncpg.UniqueViolationError):
         return AlreadyExists("it is in the log already", subject=error.constraint_name or "")
     if isinstance(error, NOT_MIGRATED):

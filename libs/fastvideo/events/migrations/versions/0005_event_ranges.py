@@ -89,8 +89,8 @@ TABLES = (
     CREATE UNIQUE INDEX tenant_keys_live ON tenant_keys (tenant_id) WHERE erased_at IS NULL
     """,
     "CREATE INDEX commands_age ON commands USING brin (recorded_at)",
-    'ALTER TABLE partitions ADD COLUMN ranged_to bigint NOT NULL DEFAULT 1',
-    'ALTER TABLE partitions ADD COLUMN range_size bigint NOT NULL DEFAULT 1000000',
+    "ALTER TABLE partitions ADD COLUMN ranged_to bigint NOT NULL DEFAULT 1",
+    "ALTER TABLE partitions ADD COLUMN range_size bigint NOT NULL DEFAULT 1000000",
 )
 
 # Who makes ranges: the application, which owns no table. Ranges are made one at a time, under a
@@ -120,7 +120,8 @@ BEGIN
         EXECUTE format('CREATE TRIGGER events_append_only BEFORE UPDATE OR DELETE OR TRUNCATE '
             'ON %I FOR EACH STATEMENT EXECUTE FUNCTION refuse_change()', name);
         EXECUTE format('ALTER TABLE %I ENABLE ALWAYS TRIGGER events_append_only', name);
-        EXECUTE format('ALTER TABLE events ATTACH PARTITION %I FOR VALUES FROM (%s, %s) TO (%s, %s)',
+        EXECUTE format('ALTER TABLE events ATTACH PARTITION %I '
+            'FOR VALUES FROM (%s, %s) TO (%s, %s)',
             name, p_partition, first, p_partition, first + size);
         INSERT INTO event_ranges VALUES (p_partition, first, first + size);
         first := first + size;
