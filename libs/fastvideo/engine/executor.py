@@ -10,6 +10,7 @@ from fastvideo.clock import Clock
 from fastvideo.engine.batches import check_batch, check_command
 from fastvideo.engine.claims import Granted
 from fastvideo.engine.failures import failure_detail
+from fastvideo.engine.layer_shelf import LayerShelf
 from fastvideo.engine.memory_watch import MemoryWatch
 from fastvideo.engine.notes import NoteBook
 from fastvideo.engine.noting import Noting
@@ -112,6 +113,8 @@ class Executor:
             loops_max=self._limits.loops,
         )
         self._loops = self._releaser.loops
+        # Layers of traced units on their way to the store.
+        self.layers = LayerShelf(shelf) if shelf is not None else None
         self._stepper = Stepper(
             reservations=self._reservations,
             peaks=self._peaks,
@@ -123,6 +126,7 @@ class Executor:
             streams=streams,
             tier=tier,
             watch_finite=watch_finite,
+            layers=self.layers,
         )
         self._windows = Windows(self._stepper, self._loops, self._limits.steps_per_batch)
         self._snapshots: Snapshots | None = None

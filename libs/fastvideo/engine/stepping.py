@@ -1,7 +1,8 @@
 """One step of a batch: the memory that it declares, one forward, each loop one state on."""
 
+import functools
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -11,10 +12,12 @@ from fastvideo.cache.features import TextFeatureCache
 from fastvideo.clock import Clock
 from fastvideo.engine.failures import failure_detail
 from fastvideo.engine.footprint import resident_bytes
+from fastvideo.engine.layer_shelf import LayerShelf
 from fastvideo.engine.live import Claim, LiveLoop, LoopTable, may_stop_before
 from fastvideo.engine.peaks import PeakBook
 from fastvideo.engine.reservations import Reservations
 from fastvideo.engine.residents import Kernel, Residents
+from fastvideo.engine.tracing import is_traced, traced
 from fastvideo.engine.values import ValueStore
 from fastvideo.engine.weights import check_weights
 from fastvideo.errors import Cancelled, ContractViolation, FastVideoError
@@ -95,10 +98,13 @@ class Stepper:
         streams: OutputStreams,
         tier: SharedTier | None = None,
         watch_finite: bool = True,
+        layers: LayerShelf | None = None,
     ) -> None:
         self._tier = tier
         # Whether a unit whose output is not finite fails at once.
         self._watch_finite = watch_finite
+        # Where the layers of traced units go.
+        self._layers = layers
         self._streams = streams
         self._reservations = reservations
         self._peaks = peaks
@@ -142,7 +148,7 @@ class Stepper:
         if runnable:
             context.cache = self._features.open(context)
             context.staging = self._reservations
-            given, peak_bytes = self._forward(runnable, context)
+            given, peak_bytes = self._forward_all(runnable, context)
             outputs |= given
         last = {claim.ref: claim.unit_id for claim in claims}
         stepped = []
@@ -166,6 +172,32 @@ class Stepper:
             check_weights(self._residents, request, unit.model_instance_id, unit.loop_id)
         self._reservations.admit(claim.unit, context)
         return claim
+
+    def _forward_all(
+        self, runnable: Sequence[Claim], context: StepContext
+    ) -> tuple[dict[str, Any], int]:
+        """As `_forward`; units that are traced in detail run one by one, watched."""
+        watched = [claim for claim in runnable if is_traced(claim)]
+        if not watched:
+            return self._forward(runnable, context)
+        plain = [claim for claim in runnable if not is_traced(claim)]
+        outputs, peak_bytes = self._forward(plain, context) if plain else ({}, 0)
+        for claim in watched:
+            unit = claim.unit
+            assert unit is not None
+            work = functools.partial(self._forward, [claim], context)
+            given, peak = traced(self._components(unit), unit, context, self._layers, work)
+            outputs |= given
+            peak_bytes = max(peak_bytes, peak)
+        return outputs, peak_bytes
+
+    def _components(self, unit: WorkUnit) -> Mapping[str, Any]:
+        try:
+            _, instance = self._residents.kernel(unit.model_instance_id, unit.loop_id)
+        except FastVideoError:
+            # The forward comes to the same end, and tells it.
+            return {}
+        return instance.components if instance is not None else {}
 
     def _forward(
         self, runnable: Sequence[Claim], context: StepContext

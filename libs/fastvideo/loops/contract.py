@@ -25,6 +25,7 @@ This module imports no torch: tensors are opaque to the contract.
 """
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
@@ -88,6 +89,18 @@ class Staging(Protocol):
         ...
 
 
+class Taps(Protocol):
+    """Is told what a unit's components gave, where its request is traced in detail."""
+
+    def output(self, component: str, value: Any) -> None:
+        """Take what a component that is no module gave for the unit that runs."""
+        ...
+
+    def paused(self) -> AbstractContextManager[None]:
+        """Take nothing of what runs within, such as a probe of the machine."""
+        ...
+
+
 class OutputStreams(Protocol):
     """Which outputs are still wanted; it may change while a step runs."""
 
@@ -118,6 +131,17 @@ class StepContext:
     forwards: int = 0
     # Filled by anybody: what the log shall have beside the step's results.
     notes: list[TraceNote] = field(default_factory=list)
+    # Set while the batch is one unit that is traced in detail.
+    taps: Taps | None = None
+
+    def tap(self, component: str, value: Any) -> None:
+        """Tell what a component that is no module gave; it costs nothing where nobody asked."""
+        if self.taps is not None:
+            self.taps.output(component, value)
+
+    def untapped(self) -> AbstractContextManager[None]:
+        """For what a kernel does beside its units' work."""
+        return nullcontext() if self.taps is None else self.taps.paused()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,6 +9,7 @@ import torch
 
 from fastvideo.artifacts.types import ArtifactRecord
 from fastvideo.cache.features import TextFeatureCache
+from fastvideo.cache.memory_tier import MemoryTier
 from fastvideo.clock import SystemClock
 from fastvideo.deployment.catalog import Catalog, CatalogEntry
 from fastvideo.engine.artifact_writer import LOOP_ID, ArtifactWriter
@@ -31,6 +32,7 @@ from fastvideo.scheduling.events import BatchExecuted
 
 _WORKER_ID: Final = "replay"
 _START_OVER_S: Final = 60.0
+_LAYERS_S_MAX: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +81,8 @@ class Host:
             loader,
             {LOOP_ID: ArtifactWriter(self.artifacts, _WORKER_ID, library_versions())},
         )
+        # As empty as the worker's cache when a run begins.
+        self._tier = MemoryTier(pools.budgets_bytes[MemoryTag.CACHES])
         self.executor = Executor(
             worker_id=_WORKER_ID,
             pools=pools,
@@ -86,6 +90,7 @@ class Host:
             features=TextFeatureCache(pools.budgets_bytes[MemoryTag.CACHES]),
             clock=SystemClock(),
             shelf=self.blobs,
+            tier=self._tier,
         )
         self._inputs = RequestInputs(self.sources, self.executor.values)
         self.instance: ModelInstance = residents.load(run.spec.model_id)
@@ -102,6 +107,7 @@ class Host:
         request = request or self.run.spec
         self.executor.start_over(_START_OVER_S)
         self.executor.features.invalidate(lambda _: True)
+        self._tier.clear()
         self.artifacts.discard(request.request_id)
         return solo_batches(
             self.executor,
@@ -127,6 +133,11 @@ class Host:
     def plain(self) -> RequestSpec:
         """The run's request, traced no closer than usual."""
         return replace(self.run.spec, outputs=replace(self.run.spec.outputs, trace=None))
+
+    def wait_layers(self) -> None:
+        """Wait until the layers of all that was traced are among the blobs."""
+        if self.executor.layers is not None:
+            self.executor.layers.wait_stored(_LAYERS_S_MAX)
 
     def values(self) -> dict[str, Any]:
         """All that the nodes of the run that goes on have handed on, by "node.output"."""

@@ -75,6 +75,7 @@ class TimeRows:
 
     def __init__(self, conditions: PackedConditions) -> None:
         self._conditions = conditions
+        self._hooks = [part._forward_hooks for part in conditions.modules()]
         self._known: OrderedDict[float, torch.Tensor] = OrderedDict()
         self._stamp: object = None
 
@@ -101,6 +102,9 @@ class TimeRows:
         return torch.cat([known[tuple(times)] for times in timesteps.tolist()])
 
     def _row(self, value: float, time: torch.Tensor) -> torch.Tensor:
+        if any(self._hooks):
+            # Somebody watches the parts: what they give must not depend on what ran before.
+            return self._conditions.time_row(time)
         row = self._known.get(value)
         if row is None:
             row = self._known[value] = self._conditions.time_row(time)

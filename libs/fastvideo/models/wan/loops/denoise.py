@@ -173,7 +173,10 @@ class DenoiseKernel:
         sampler: UniPC = instance.components["scheduler"]
         first = batch[0][0]
         shape, text_length = tuple(first.latents.shape[1:]), first.features.shape[1]
-        rows_max = transformer.measured_rows_max(shape, text_length, token_times=self._takes_image)
+        with context.untapped():
+            rows_max = transformer.measured_rows_max(
+                shape, text_length, token_times=self._takes_image
+            )
         texts = [_text(transformer, state) for state, _ in batch]
         rows = [
             row for (state, _), text in zip(batch, texts, strict=True) for row in _rows(state, text)
@@ -186,9 +189,11 @@ class DenoiseKernel:
         for (state, _), text in zip(batch, texts, strict=True):
             own, predictions = _split(predictions, len(state.policy.branches))
             velocity = state.policy.combine(own, state.request.sampling.guidance_scale)
+            context.tap("guidance", velocity)
             stepped, latents = walk.step(
                 sampler, state.schedule, state.sampler, velocity, state.latents
             )
+            context.tap("sampler", latents)
             outputs.append(
                 DenoiseOutput(
                     velocity=velocity,

@@ -177,6 +177,7 @@ class EncodeKernel:
         ids, mask = tokenize(
             instance.components["tokenizer"], state.texts[index], state.text_length
         )
+        context.tap("tokenizer", ids)
         encoder = instance.components["text_encoder"]
         device = encoder.module.device
         hidden = encoder(ids.to(device), mask.to(device))[0]

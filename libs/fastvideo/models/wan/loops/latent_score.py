@@ -121,9 +121,10 @@ class LatentScoreKernel:
         """Each unit's error at its noise level."""
         transformer: Transformer = instance.components["transformer"]
         first = batch[0][0]
-        rows_max = transformer.measured_rows_max(
-            tuple(first.latents.shape[1:]), first.features.shape[1]
-        )
+        with context.untapped():
+            rows_max = transformer.measured_rows_max(
+                tuple(first.latents.shape[1:]), first.features.shape[1]
+            )
         rows = [_row(state, SIGMAS[unit.step_range.start]) for state, unit in batch]
         predictions, forwards = predict(transformer, rows, rows_max)
         context.forwards += forwards
