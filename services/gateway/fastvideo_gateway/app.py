@@ -17,6 +17,7 @@ from fastvideo.events.open_bus import open_bus
 from fastvideo.events.postgres import PostgresEventStore
 from fastvideo.events.projection_service import KeptProjections, ProjectionServicer
 from fastvideo.events.projector import Projector
+from fastvideo.events.reading import LogReader
 from fastvideo.events.store import Appends, EventLog
 from fastvideo.events.subscription import PollLimits
 from fastvideo.events.wakeups import Wakeups
@@ -152,7 +153,7 @@ async def running_gateway(config: Config) -> AsyncIterator[RunningGateway]:
             ready=False,
         )
         readiness = Readiness()
-        http = _http(config.http_listen, core, artifact_stub, readiness)
+        http = _http(config.http_listen, core, event_log.reader, artifact_stub, readiness)
         task = asyncio.create_task(_run(core, event_log, readiness, server), name="gateway")
         stack.push_async_callback(end_task, task)
         await stack.enter_async_context(server)
@@ -198,13 +199,17 @@ def services(
 
 
 def _http(
-    listen: str, core: Core, artifacts: "ArtifactServiceAsyncStub", readiness: Readiness
+    listen: str,
+    core: Core,
+    reader: LogReader,
+    artifacts: "ArtifactServiceAsyncStub",
+    readiness: Readiness,
 ) -> HttpListener | None:
     if not listen:
         return None
     closing = asyncio.Event()
     past = RequestPast(core.parts.log, SystemClock())
-    parts = HttpParts(core.parts, past, artifacts, readiness, closing)
+    parts = HttpParts(core.parts, past, reader, artifacts, readiness, closing)
     return HttpListener(listen, http_app(parts, listen), closing)
 
 

@@ -13,7 +13,7 @@ from typing import Final
 from fastvideo.clock import Clock
 from fastvideo.errors import InvalidField, NotFound
 from fastvideo.events.catalog import event_of
-from fastvideo.events.records import StoredEvent
+from fastvideo.events.entries import FoundEvent, read_versions
 from fastvideo.events.seeking import version_before
 from fastvideo.events.store import EventLog
 from fastvideo.events.types import Event, EventMetadata
@@ -34,7 +34,7 @@ KEPT_FOR: Final = timedelta(seconds=60)
 class EventsPage:
     """Events of a stream, oldest first, and the version that the stream has."""
 
-    events: tuple[StoredEvent, ...]
+    events: tuple[FoundEvent, ...]
     stream_version: int
 
 
@@ -71,15 +71,16 @@ class RequestPast:
             allowed = f"1 to {EVENTS_MAX}; 0 takes {EVENTS_DEFAULT}"
             raise InvalidField("limit", limit, allowed)
         version = await self._version(request_id, tenant_id)
-        events = await self._log.read_stream(stream_of(request_id), after, limit or EVENTS_DEFAULT)
+        size = limit or EVENTS_DEFAULT
+        events = await read_versions(self._log, stream_of(request_id), after, size)
         return EventsPage(events, max(version, events[-1].stream_version if events else 0))
 
-    async def event(self, request_id: str, tenant_id: str, version: int) -> StoredEvent:
+    async def event(self, request_id: str, tenant_id: str, version: int) -> FoundEvent:
         """One event. Raises NotFound naming what does not exist."""
         last = await self._version(request_id, tenant_id)
         _check_version(version, last)
-        (stored,) = await self._log.read_stream(stream_of(request_id), version - 1, 1)
-        return stored
+        (found,) = await read_versions(self._log, stream_of(request_id), version - 1, 1)
+        return found
 
     async def version_at(self, request_id: str, tenant_id: str, moment: datetime) -> int:
         """The version of the last event that was recorded before a moment; 0 for none."""

@@ -13,9 +13,11 @@ from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp
 
 from fastvideo.errors import FastVideoError
+from fastvideo.events.reading import LogReader
 from fastvideo_gateway.health import Readiness
 from fastvideo_gateway.http.answers import http_error, json_answer, typed_error, unexpected_error
 from fastvideo_gateway.http.artifacts import ArtifactRoutes
+from fastvideo_gateway.http.events import EventRoutes
 from fastvideo_gateway.http.guard import Guard
 from fastvideo_gateway.http.health import health_routes
 from fastvideo_gateway.http.live import LiveRoutes
@@ -36,6 +38,7 @@ class HttpParts:
 
     gateway: GatewayParts
     past: RequestPast
+    reader: LogReader
     artifacts: "ArtifactServiceAsyncStub"
     readiness: Readiness
     # Set when the gateway stops.
@@ -50,6 +53,7 @@ def http_app(parts: HttpParts, listen: str) -> ASGIApp:
         *health_routes(parts.readiness),
         *LiveRoutes(gateway.watches, gateway.lister, streams).routes,
         *RequestRoutes(gateway.lister, gateway.explainer, parts.past).routes,
+        *EventRoutes(parts.reader).routes,
         *ArtifactRoutes(parts.artifacts).routes,
         _models(gateway.models),
         *page_routes(),

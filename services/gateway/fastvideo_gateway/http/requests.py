@@ -9,7 +9,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from fastvideo.errors import InvalidField, NotFound
-from fastvideo.events.catalog import event_of
+from fastvideo.events.entries import entry_of
 from fastvideo.explain.lanes import lanes
 from fastvideo.requests.types import RequestStatus
 from fastvideo.rpc.identity import DEFAULT_TENANT
@@ -122,13 +122,13 @@ class RequestRoutes:
         page = await self._past.events(
             request_id, DEFAULT_TENANT, after=given.after, limit=given.limit
         )
-        rows = [event_row(stored) for stored in page.events]
+        rows = [event_row(found) for found in page.events]
         return json_answer({"events": rows, "stream_version": page.stream_version})
 
     async def _event(self, request: Request) -> Response:
         version = int(request.path_params["version"])
-        stored = await self._past.event(_id_of(request), DEFAULT_TENANT, _bounded(version))
-        return json_answer({"row": event_row(stored), "event": event_of(stored)})
+        found = await self._past.event(_id_of(request), DEFAULT_TENANT, _bounded(version))
+        return json_answer({"row": event_row(found), "event": entry_of(found)})
 
     async def _state(self, request: Request) -> Response:
         version = _bounded(int(request.path_params["version"]))

@@ -5,9 +5,10 @@ from datetime import datetime
 from typing import Final
 
 from fastvideo.artifacts.types import ArtifactKind
-from fastvideo.errors import CorruptLog
-from fastvideo.events.catalog import NAMES, event_of, is_unknown
+from fastvideo.events.catalog import NAMES
+from fastvideo.events.entries import FoundEvent, UnreadableEvent, entry_of
 from fastvideo.events.records import StoredEvent
+from fastvideo.events.types import EventPayload
 from fastvideo.requests.types import RequestState, TextPart
 from fastvideo.scheduling.events import BatchExecuted, DispatchBatch, SchedulerDecided
 from fastvideo_gateway.http.wording import words_of
@@ -52,10 +53,12 @@ class EventRow:
     offset: int
     type: str
     name: str
-    recorded_at: datetime
+    recorded_at: datetime | None
     text: str
     # Of a batch: its id, as on the timeline.
     batch_id: str = ""
+    # Its bytes were changed, or a newer program wrote it.
+    unreadable: bool = False
 
 
 def request_row(state: RequestState) -> RequestRow:
@@ -89,28 +92,30 @@ def request_row(state: RequestState) -> RequestRow:
     )
 
 
-def event_row(stored: StoredEvent) -> EventRow:
+def event_row(found: FoundEvent) -> EventRow:
     """The line of an event; one that a newer program wrote, or a damaged one, says so."""
-    text, batch_id = "", ""
-    try:
-        payload = event_of(stored).payload
-        text = words_of(payload)
-        if isinstance(payload, BatchExecuted):
-            batch_id = payload.batch_id
-        elif isinstance(payload, SchedulerDecided):
-            batches = [one for one in payload.decisions if isinstance(one, DispatchBatch)]
-            batch_id = batches[0].batch_id if batches else ""
-    except CorruptLog as error:
-        text = "written by a newer program" if is_unknown(error) else "cannot be read"
+    entry = entry_of(found)
+    payload = None if isinstance(entry, UnreadableEvent) else entry.payload
     return EventRow(
-        event_id=stored.event_id,
-        stream_id=stored.stream_id,
-        version=stored.stream_version,
-        partition=stored.partition,
-        offset=stored.offset,
-        type=stored.type,
-        name=NAMES.get(stored.type, stored.type),
-        recorded_at=stored.recorded_at,
-        text=text,
-        batch_id=batch_id,
+        event_id=entry.event_id,
+        stream_id=entry.stream_id,
+        version=entry.stream_version,
+        partition=entry.partition,
+        offset=entry.offset,
+        type=entry.type,
+        name=NAMES.get(entry.type, entry.type),
+        # Of a damaged one not even that is to be believed.
+        recorded_at=found.recorded_at if isinstance(found, StoredEvent) else None,
+        text=entry.reason if isinstance(entry, UnreadableEvent) else words_of(entry.payload),
+        batch_id="" if payload is None else _batch_of(payload),
+        unreadable=payload is None,
     )
+
+
+def _batch_of(payload: EventPayload) -> str:
+    if isinstance(payload, BatchExecuted):
+        return payload.batch_id
+    if isinstance(payload, SchedulerDecided):
+        batches = (one.batch_id for one in payload.decisions if isinstance(one, DispatchBatch))
+        return next(batches, "")
+    return ""

@@ -55,8 +55,7 @@ def _of_request(payload: EventPayload) -> str:
         case RequestLogged():
             return f"{payload.level}: {payload.message}"
         case RequestCompleted(metrics=metrics):
-            units = f"{metrics.units} unit{'' if metrics.units == 1 else 's'}"
-            return f"after {span(metrics.total_seconds)}, {units}"
+            return f"after {span(metrics.total_seconds)}, {_count(metrics.units, 'unit')}"
         case _:
             return ""
 
@@ -76,7 +75,7 @@ def _of_artifact(payload: EventPayload) -> str:
             times = f"{payload.start_seconds:.2f} to {payload.stop_seconds:.2f} s"
             return f"{stage} {payload.index}, {times}"
         case MediaCompleted():
-            return f"{payload.chunks} chunks, {payload.duration_seconds:.2f} s"
+            return f"{_count(payload.chunks, 'chunk')}, {payload.duration_seconds:.2f} s"
         case _:
             return ""
 
@@ -95,7 +94,8 @@ def _of_shard(payload: EventPayload) -> str:
         case shard.LoopFailed(error=error):
             return f"{payload.loop.node_id} on {payload.worker_id}: {error.reason} {error.message}"
         case shard.RequestSnapshotted():
-            return f"{len(payload.snapshots)} loops on {payload.worker_id}, {span(payload.seconds)}"
+            loops = _count(len(payload.snapshots), "loop")
+            return f"{loops} on {payload.worker_id}, {span(payload.seconds)}"
         case shard.LeaderElected():
             return f"{payload.scheduler_id}, epoch {payload.epoch}"
         case (
@@ -128,8 +128,9 @@ def _of_note(payload: EventPayload) -> str:
         case traces.TransferRecorded():
             return f"{payload.state.value}, {payload.size_bytes:,} bytes, {span(payload.seconds)}"
         case traces.ComponentsTraced(step_range=steps):
-            parts = f"{len(payload.components)} components, {payload.layers} layers"
-            return f"{payload.node_id} {steps.stop}/{steps.total}: {parts}"
+            parts = _count(len(payload.components), "component")
+            layers = _count(payload.layers, "layer")
+            return f"{payload.node_id} {steps.stop}/{steps.total}: {parts}, {layers}"
         case traces.NonFiniteFound():
             where = " ".join(filter(None, (payload.component, payload.layer)))
             return f"{payload.nans} NaN, {payload.infinities} infinite in {where}"
@@ -143,3 +144,7 @@ def _of_note(payload: EventPayload) -> str:
             return payload.behavior_id
         case _:
             return ""
+
+
+def _count(number: int, word: str) -> str:
+    return f"{number:,} {word}{'' if number == 1 else 's'}"

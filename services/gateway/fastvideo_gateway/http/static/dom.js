@@ -3,7 +3,12 @@
 export function el(tag, attributes = {}, ...children) {
   const node = document.createElement(tag);
   for (const [name, value] of Object.entries(attributes)) {
-    if (value === null || value === undefined || value === false) continue;
+    if (value === null || value === undefined) continue;
+    if (name.startsWith("aria-")) {
+      node.setAttribute(name, String(value));
+      continue;
+    }
+    if (value === false) continue;
     if (name === "class") node.className = value;
     else if (name.startsWith("on")) node.addEventListener(name.slice(2), value);
     else if (name === "data") Object.assign(node.dataset, value);

@@ -76,5 +76,7 @@ export function* leaves(value, path = "") {
 export function plain(value) {
   if (value === null || value === undefined) return "";
   if (typeof value === "object") return Array.isArray(value) ? "[]" : "{}";
+  // More digits than that are of the way the number is written.
+  if (typeof value === "number" && !Number.isInteger(value)) return String(Number(value.toPrecision(9)));
   return String(value);
 }

@@ -66,7 +66,7 @@ function escape() {
 const inEvents = () => document.activeElement?.id === "events";
 
 function up(by) {
-  if (inEvents()) view.past.go(view.past.version + by);
+  if (inEvents()) view.past.go(view.past.index + by);
   else list.move(by);
 }
 
@@ -77,10 +77,10 @@ const KEYS = {
   ArrowDown: () => up(1),
   ArrowUp: () => up(-1),
   Enter: () => list.openAt(),
-  ArrowLeft: (event) => view.id && view.past.go(view.past.version - (event.shiftKey ? 10 : 1)),
-  ArrowRight: (event) => view.id && view.past.go(view.past.version + (event.shiftKey ? 10 : 1)),
-  Home: () => (view.id ? view.past.go(1) : list.move(-list.items.length)),
-  End: () => (view.id ? view.past.go(view.past.last) : list.move(list.items.length)),
+  ArrowLeft: (event) => view.id && view.past.go(view.past.index - (event.shiftKey ? 10 : 1)),
+  ArrowRight: (event) => view.id && view.past.go(view.past.index + (event.shiftKey ? 10 : 1)),
+  Home: () => (view.id ? view.past.go(0) : list.move(-list.items.length)),
+  End: () => (view.id ? view.past.go(view.past.length - 1) : list.move(list.items.length)),
   r: () => {
     if (!view.id) return;
     byId("replay").scrollIntoView({ block: "nearest" });

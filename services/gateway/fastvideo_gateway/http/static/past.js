@@ -12,84 +12,110 @@ const TABS = [
 ];
 
 export class Past {
-  // `moved(answer)` is called with the state at the chosen event, once it is there.
+  // `moved(look)` is called with what was known at the chosen event, once it is there.
   constructor(moved) {
     this.moved = moved;
-    this.version = 0;
-    this.last = 0;
+    this.index = -1;
+    this.whole = false;
     this.tab = "changes";
-    this.events = new EventList((version) => this.go(version));
-    this.range = el("input", { type: "range", min: 1, max: 1, value: 1, id: "scrubber", "aria-label": "Event to look at", oninput: () => this.go(Number(this.range.value)) });
+    this.events = new EventList((index) => this.go(index), () => this.onMore());
+    this.range = el("input", { type: "range", min: 1, max: 1, value: 1, id: "scrubber", "aria-label": "Event to look at", oninput: () => this.go(Number(this.range.value) - 1) });
     this.where = el("output", { for: "scrubber" });
     this.leaves = el("div", { class: "leaves", tabindex: 0, role: "tabpanel", id: "leaves" });
     this.tabs = TABS.map(([id, name]) => el("button", { type: "button", role: "tab", "aria-controls": "leaves", "aria-selected": id === this.tab, id: `tab-${id}`, data: { tab: id }, onclick: () => this.choose(id) }, name));
-    this.title = el("span", { class: "aside mono" });
+    this.title = el("span", { class: "aside mono", id: "past-where" });
+    this.scope = el("input", { type: "checkbox", id: "whole-story", onchange: () => this.changeScope() });
     this.node = el(
       "section",
       { class: "card", "aria-labelledby": "past-title" },
-      el("div", { class: "card-head" }, el("h2", { id: "past-title" }, "What was known"), this.events.note, el("span", { class: "grow" }), this.title),
-      el(
-        "div",
-        { class: "scrub" },
-        el("span", { class: "steps" }, this.step("‹", -1, "Previous event"), this.step("›", 1, "Next event")),
-        this.range,
-        this.where,
-      ),
+      el("div", { class: "card-head" }, el("h2", { id: "past-title" }, "What was known"), this.events.note, el("label", { class: "aside check" }, this.scope, "with scheduler and workers"), el("span", { class: "grow" }), this.title),
+      el("div", { class: "scrub" }, el("span", { class: "steps" }, this.step("‹", -1, "Previous event"), this.step("›", 1, "Next event")), this.range, this.where),
       el("div", { class: "past" }, el("div", { class: "events" }, this.events.box), el("div", { class: "state" }, el("div", { class: "tabs", role: "tablist", "aria-label": "At this event" }, this.tabs), this.leaves)),
     );
   }
 
   step(sign, by, name) {
-    return el("button", { type: "button", "aria-label": name, onclick: () => this.go(this.version + by) }, sign);
+    return el("button", { type: "button", "aria-label": name, onclick: () => this.go(this.index + by) }, sign);
   }
 
-  open(row) {
-    this.requestId = row.request_id;
-    this.last = 0;
-    this.version = 0;
-    this.answer = null;
-    this.events.open(row.request_id, row.accepted_at, row.version);
-    this.grow(row.version);
-    this.go(row.version);
+  get length() {
+    return this.events.source?.length ?? 0;
   }
 
-  // The request has had more events; whoever stood at the end goes on with it.
-  grow(version) {
-    if (version <= this.last) return;
-    const follows = this.version === this.last && this.last > 0;
-    this.last = version;
-    this.range.max = version;
-    this.events.grow(version);
-    if (follows) this.go(version);
+  // Whether it stands at the newest event there is, so that it goes on with the request.
+  get follows() {
+    return this.look !== null && this.look?.version === this.request?.version;
+  }
+
+  open(request, version = 0) {
+    this.request = request;
+    this.look = null;
+    this.index = -1;
+    this.wanted = version || request.version;
+    this.events.open(request, this.whole);
+  }
+
+  changeScope() {
+    this.whole = this.scope.checked;
+    this.open(this.request, this.look?.version ?? 0);
+  }
+
+  grow(request) {
+    if (request.version <= this.request.version) return;
+    const follows = this.follows;
+    this.request = request;
+    if (follows) this.wanted = request.version;
+    this.events.grow(request.version);
+  }
+
+  // Go to where the request's own stream had this version, as soon as it is there.
+  goTo(version) {
+    this.wanted = version;
+    this.onMore();
+  }
+
+  onMore() {
+    this.range.max = Math.max(1, this.length);
+    const { source } = this.events;
+    if (this.wanted && this.length) {
+      const index = source.indexOf(this.wanted);
+      if (source.versionAt(index) >= this.wanted || source.complete) {
+        this.wanted = 0;
+        this.go(index);
+      } else source.at(this.length - 1);
+    }
     this.tellWhere();
   }
 
   go(wanted) {
-    const version = Math.min(this.last, Math.max(1, wanted));
-    if (version === this.version || !this.last) return;
-    this.version = version;
-    this.range.value = version;
-    this.events.select(version);
+    const index = Math.min(this.length - 1, Math.max(0, wanted));
+    if (index === this.index || index < 0) return;
+    this.index = index;
+    this.range.value = index + 1;
+    this.events.select(index, this.row()?.batch_id);
     this.tellWhere();
     this.fetch();
   }
 
-  tellWhere() {
-    setText(this.where, `${count(this.version)} of ${count(this.last)}`);
-    const said = this.events.at(this.version);
-    this.range.setAttribute("aria-valuetext", `event ${this.version} of ${this.last}${said ? `, ${said.name}` : ""}`);
+  row() {
+    return this.index < 0 ? undefined : this.events.source.at(this.index);
   }
 
-  // One look-up at a time; while it is under way only the newest wish is kept.
+  tellWhere() {
+    setText(this.where, this.length ? `${count(this.index + 1)} of ${count(this.length)}${this.events.source.complete ? "" : "+"}` : "");
+    const said = this.row();
+    this.range.setAttribute("aria-valuetext", `event ${this.index + 1} of ${this.length}${said ? `, ${said.name}` : ""}`);
+  }
+
+  // One look at a time; while it is under way only the newest wish is kept.
   async fetch() {
     if (this.busy) return;
     this.busy = true;
     try {
-      for (let wish = ""; wish !== `${this.requestId}/${this.version}`; ) {
-        const { requestId, version } = this;
-        wish = `${requestId}/${version}`;
-        const answer = await get(`${requestPath(requestId)}/states/${version}`);
-        if (wish === `${this.requestId}/${this.version}`) this.show(answer);
+      for (let done = null; done !== this.place(); ) {
+        done = this.place();
+        const look = await this.lookAt(this.request.request_id, this.events.source.versionAt(this.index), this.row());
+        if (done === this.place()) this.show(look);
       }
     } catch (error) {
       replace(this.leaves, el("p", { class: "quiet-text", role: "alert" }, error.message));
@@ -98,13 +124,28 @@ export class Past {
     }
   }
 
-  show(answer) {
-    this.answer = answer;
-    setText(this.title, `${answer.name} · offset ${answer.partition}:${answer.offset} · ${moment(answer.recorded_at)}`);
-    this.events.select(answer.version, this.events.at(answer.version)?.batch_id);
+  place() {
+    return `${this.request.request_id}/${this.whole}/${this.index}`;
+  }
+
+  async lookAt(id, version, row) {
+    const own = !row || row.stream_id === `request-${id}`;
+    const known = this.look?.id === id && this.look.version === version ? this.look.answer : null;
+    const answer = known ?? (await get(`${requestPath(id)}/states/${version}`));
+    if (own) return { id, version, answer, event: answer.event, differences: answer.differences };
+    // Of another stream: it changed nothing of the request's own state.
+    const { event } = await get(`/api/events/${row.partition}/${row.offset}`);
+    return { id, version, answer, event, differences: [] };
+  }
+
+  show(look) {
+    this.look = look;
+    const { event } = look;
+    setText(this.title, `${event.name ?? event.type} · offset ${event.partition}:${event.offset}${event.recorded_at ? ` · ${moment(event.recorded_at)}` : ""}`);
+    this.events.select(this.index, this.row()?.batch_id);
     this.tellWhere();
     this.fill();
-    this.moved(answer);
+    this.moved(look);
   }
 
   choose(tab) {
@@ -115,12 +156,13 @@ export class Past {
   }
 
   fill() {
-    if (!this.answer) return;
+    if (!this.look) return;
+    const { answer, event, differences } = this.look;
     this.leaves.setAttribute("aria-labelledby", `tab-${this.tab}`);
-    const changed = new Map(this.answer.differences.map((one) => [one.path, one]));
-    if (this.tab === "changes") replace(this.leaves, this.answer.differences.map((one) => leaf(one.path, one.after, one)), changed.size ? null : el("p", { class: "quiet-text" }, "This event changed nothing of the request's state."));
-    else if (this.tab === "state") replace(this.leaves, grouped(this.answer.state, changed));
-    else replace(this.leaves, grouped(this.answer.event, new Map()));
+    const changed = new Map(differences.map((one) => [one.path, one]));
+    if (this.tab === "changes") replace(this.leaves, differences.map((one) => leaf(one.path, one.after, one)), changed.size ? null : el("p", { class: "quiet-text" }, "It changed nothing of the request's own state. The tab Event shows what it says."));
+    else if (this.tab === "state") replace(this.leaves, grouped(answer.state, changed));
+    else replace(this.leaves, grouped(event, new Map()));
   }
 }
 
@@ -128,8 +170,8 @@ function grouped(record, changed) {
   let group = "";
   return [...leaves(record)].map(([path, value]) => {
     const node = leaf(path, value, changed.get(path));
-    const own = path.split(".", 1)[0];
-    if (group && own !== group && (path.includes(".") || node)) node.classList.add("new-group");
+    const own = path.includes(".") ? path.split(".", 1)[0] : "";
+    if (own !== group) node.classList.add("new-group");
     group = own;
     return node;
   });

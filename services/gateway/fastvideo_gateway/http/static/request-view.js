@@ -17,7 +17,7 @@ export class RequestView {
     this.onVersion = onVersion;
     this.id = "";
     this.timeline = new Timeline((chosen) => this.onTimeline(chosen));
-    this.past = new Past((answer) => this.onState(answer));
+    this.past = new Past((look) => this.onLook(look));
     this.replay = new Replay();
     this.head = el("header", { class: "head" });
     this.headline = el("p", { class: "headline", id: "headline", role: "status" });
@@ -28,8 +28,6 @@ export class RequestView {
     this.box.append(
       this.head,
       this.trouble,
-      this.headline,
-      this.facts,
       el(
         "section",
         { class: "card", "aria-labelledby": "timeline-title" },
@@ -59,8 +57,7 @@ export class RequestView {
       const answer = await get(requestPath(id));
       if (this.id !== id) return;
       this.show(answer);
-      this.past.open(answer.request);
-      if (version) this.past.go(version);
+      this.past.open(answer.request, version);
       await this.explain();
     } catch (error) {
       if (this.id === id) this.fail(error.message);
@@ -96,6 +93,8 @@ export class RequestView {
         { class: "titles" },
         title,
         el("div", { class: "under" }, this.chip, this.copier(request.request_id), el("span", {}, request.model_id), el("span", {}, words(request.program_id)), el("span", { title: request.accepted_at }, moment(request.accepted_at))),
+        this.headline,
+        this.facts,
       ),
       this.mediaBox,
     );
@@ -150,7 +149,7 @@ export class RequestView {
     setText(this.timelineNote, [shown, explanation.left_out && `without ${explanation.left_out}`].filter(Boolean).join(", "));
     this.paging(answer);
     this.timeline.show(answer);
-    if (this.past.answer) this.onState(this.past.answer);
+    if (this.past.look) this.onLook(this.past.look);
   }
 
   paging(answer) {
@@ -172,7 +171,7 @@ export class RequestView {
     if (!this.row) return;
     const ended = request.ended_at && !this.row.ended_at;
     this.row = request;
-    this.past.grow(request.version);
+    this.past.grow(request);
     this.update(request, null);
     this.refreshSoon(ended ? 0 : REFRESH_MS);
   }
@@ -190,7 +189,7 @@ export class RequestView {
         this.state = answer.state;
         this.mediaId = null;
         this.update(answer.request, answer.state);
-        this.past.grow(answer.request.version);
+        this.past.grow(answer.request);
         await this.explain();
       } catch (error) {
         this.fail(error.message);
@@ -198,13 +197,14 @@ export class RequestView {
     }, wait);
   }
 
-  onState(answer) {
-    this.onVersion(answer.version === this.past.last ? 0 : answer.version);
-    if (!this.timeline.explanation || this.timeline.explanation.request_id !== this.id) return;
-    const at = between(this.row.accepted_at, answer.recorded_at);
-    const batch = this.past.events.at(answer.version)?.batch_id;
-    const under = batch ? this.timeline.unitsOfBatch(batch) : unitsOfEvent(answer, this.timeline.explanation, this.row.accepted_at);
-    this.timeline.mark(at, this.pickedUnit ? [this.pickedUnit] : under);
+  onLook({ version, event }) {
+    this.onVersion(version === this.past.request.version ? 0 : version);
+    const { timeline } = this;
+    if (timeline.explanation?.request_id !== this.id) return;
+    const at = event.recorded_at ? between(this.row.accepted_at, event.recorded_at) : null;
+    const batch = this.past.row()?.batch_id;
+    const under = batch ? timeline.unitsOfBatch(batch) : unitsOfProgress(event, timeline.explanation);
+    timeline.mark(at, this.pickedUnit ? [this.pickedUnit] : under);
     this.pickedUnit = null;
   }
 
@@ -219,17 +219,16 @@ export class RequestView {
     }
     try {
       const place = await get(`${requestPath(this.id)}/place`, { before: new Date(at * 1000).toISOString() });
-      this.past.go(unit ? place.version + 1 : place.version);
+      this.past.goTo(unit ? place.version + 1 : Math.max(1, place.version));
     } catch (error) {
       this.fail(error.message);
     }
   }
 }
 
-// The units that an event of the request's own stream tells of.
-function unitsOfEvent(answer, explanation) {
-  const payload = answer.event.payload;
-  if (answer.name !== "request.progress" || !payload.steps) return [];
+// The units that an event about the request's progress tells of.
+function unitsOfProgress({ name, payload }, explanation) {
+  if (name !== "request.progress" || !payload.steps) return [];
   return explanation.units.filter((unit) => unit.node_id === payload.node_id && unit.step_range.stop === payload.step).map((unit) => unit.unit_id);
 }
 

@@ -1,0 +1,109 @@
+"""/api/events: the whole log, filtered and page by page, and any one event of it."""
+
+import json
+from collections.abc import Mapping
+from typing import Any, Final
+
+from pydantic import AwareDatetime
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from fastvideo.errors import InvalidField, NotFound
+from fastvideo.events.entries import entry_of, read_offsets
+from fastvideo.events.filters import EventFilter
+from fastvideo.events.reading import LogReader
+from fastvideo.rpc.names import check_name
+from fastvideo_gateway.http.answers import json_answer
+from fastvideo_gateway.http.queries import Given, read_query
+from fastvideo_gateway.http.rows import event_row
+
+CURSOR_CHARACTERS_MAX: Final = 4_000
+OFFSET_MAX: Final = 2**62
+
+
+class EventsGiven(Given):
+    """Which events of the log; what is left out lets all through."""
+
+    request: str = ""
+    session: str = ""
+    model: str = ""
+    worker: str = ""
+    type: str = ""
+    stream: str = ""
+    since: AwareDatetime | None = None
+    until: AwareDatetime | None = None
+    newest_first: bool = False
+    limit: int = 0
+    cursor: str = ""
+
+
+class EventRoutes:
+    """Reads of the log."""
+
+    def __init__(self, reader: LogReader) -> None:
+        self._reader = reader
+
+    @property
+    def routes(self) -> list[Route]:
+        """What is under /api/events."""
+        return [
+            Route("/api/events", self._list),
+            Route("/api/events/{partition:int}/{offset:int}", self._get),
+        ]
+
+    async def _list(self, request: Request) -> Response:
+        given = read_query(request, EventsGiven)
+        page = await self._reader.read_log(
+            _filter(given),
+            after=_positions(given.cursor),
+            page_size=given.limit,
+            newest_first=given.newest_first,
+        )
+        record = {
+            "events": [event_row(found) for found in page.entries],
+            "next_cursor": json.dumps({str(p): at for p, at in page.next_after.items()}),
+            "complete": page.complete,
+        }
+        return json_answer(record)
+
+    async def _get(self, request: Request) -> Response:
+        partition = int(request.path_params["partition"])
+        offset = int(request.path_params["offset"])
+        heads = await self._reader.log.heads()
+        if not 1 <= offset <= heads.get(partition, 0):
+            raise NotFound(f"there is no event {partition}:{offset}", subject="offset")
+        found = await read_offsets(self._reader.log, partition, offset - 1, 1)
+        return json_answer({"row": event_row(found[0]), "event": entry_of(found[0])})
+
+
+def _filter(given: EventsGiven) -> EventFilter:
+    def named(field: str, value: str) -> tuple[str, ...]:
+        check_name(field, value)
+        return (value,) if value else ()
+
+    return EventFilter(
+        request_ids=named("request", given.request),
+        session_ids=named("session", given.session),
+        model_ids=named("model", given.model),
+        worker_ids=named("worker", given.worker),
+        types=named("type", given.type),
+        stream_ids=named("stream", given.stream),
+        since=given.since,
+        until=given.until,
+    )
+
+
+def _positions(cursor: str) -> Mapping[int, int]:
+    """The positions of a cursor: offset by partition."""
+    if not cursor:
+        return {}
+    allowed = "the next_cursor of a page"
+    try:
+        given: Any = json.loads(cursor[:CURSOR_CHARACTERS_MAX])
+        positions = {int(partition): int(offset) for partition, offset in given.items()}
+    except (ValueError, TypeError, AttributeError, RecursionError) as error:
+        raise InvalidField("cursor", cursor, allowed) from error
+    if any(not 0 <= offset <= OFFSET_MAX for offset in positions.values()):
+        raise InvalidField("cursor", cursor, allowed)
+    return positions
