@@ -10,6 +10,7 @@ import typer
 
 from fastvideo.cli import (
     authoring,
+    batch,
     explain,
     generate,
     log,
@@ -41,6 +42,7 @@ def build() -> typer.Typer:
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     generate.register(app)
+    batch.register(app)
     requests.register(app)
     explain.register(app)
     log.register(app)

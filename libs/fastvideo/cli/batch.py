@@ -1,0 +1,56 @@
+"""`fastvideo batch`: many generations from a file into a folder."""
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fastvideo.cli.options import AsJson, Gateway
+from fastvideo.cli.stack import DataOption
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to an application."""
+    app.command("batch")(batch)
+
+
+def batch(
+    file: Annotated[
+        Path,
+        typer.Argument(
+            metavar="FILE", help="JSON lines: id, prompt, model, sampling, outputs, ..."
+        ),
+    ],
+    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Where the files go.")],
+    at_once: Annotated[
+        int, typer.Option("--at-once", min=1, max=1_000, help="Requests in flight at a time.")
+    ] = 16,
+    retry_failed: Annotated[
+        bool, typer.Option("--retry-failed", help="Ask anew for what failed in an earlier run.")
+    ] = False,
+    gateway: Gateway = "",
+    data: DataOption = None,
+    as_json: AsJson = False,
+) -> None:
+    """Generate every line of a file; what fails harms no other, and a repeated run goes on.
+
+    DIR/manifest.jsonl says what became of each. Exit code 1 when something failed.
+    """
+    from fastvideo.cli.batch_run import run_file
+    from fastvideo.cli.config import load_config
+    from fastvideo.cli.connection import find_or_start_gateway
+    from fastvideo.client.batch_file import read_batch
+
+    items = read_batch(file)
+    address = find_or_start_gateway(load_config(os.environ), gateway, data)
+    code = run_file(
+        address,
+        items,
+        out,
+        base=file.parent,
+        at_once=at_once,
+        retry_failed=retry_failed,
+        as_json=as_json,
+    )
+    raise typer.Exit(code)

@@ -1,0 +1,214 @@
+"""Many generations from a file into a folder, over failures, restarts and lost connections.
+
+The folder has `manifest.jsonl`, a line more after every item, and the items' files. A run that is
+repeated with the same folder goes on: what is complete is not asked again, and what was asked is
+found again by its idempotency key, also when this process died before it could note it.
+"""
+
+import asyncio
+import json
+import os
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any, Final
+
+from fastvideo.client.async_client import AsyncClient
+from fastvideo.client.batch_file import BatchItem
+from fastvideo.errors import Cancelled, FailedPrecondition, FastVideoError, Unavailable
+from fastvideo.requests.types import RequestState, RequestStatus
+
+MANIFEST: Final = "manifest.jsonl"
+AT_ONCE: Final = 16
+
+OnItem = Callable[["BatchResult"], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchResult:
+    """What became of one item."""
+
+    id: str
+    # Of what was asked: `BatchItem.digest`.
+    digest: str
+    # "completed", "failed" or "cancelled"; "refused" when it was not accepted.
+    status: str = ""
+    request_id: str = ""
+    # Name of the artifact to its file in the folder.
+    files: dict[str, str] = field(default_factory=dict)
+    latents_digest: str = ""
+    # Reason, message and subject of what went wrong.
+    error: dict[str, str] = field(default_factory=dict)
+    # How often it was asked anew after a failure.
+    retries: int = 0
+
+    @property
+    def completed(self) -> bool:
+        """Whether its files are there."""
+        return self.status == "completed"
+
+
+@dataclass(slots=True)
+class _Manifest:
+    """Lines of a file, the last of an item is the one that counts."""
+
+    path: Path
+    batch_id: str
+    results: dict[str, BatchResult] = field(default_factory=dict)
+
+    @classmethod
+    def open(cls, path: Path) -> "_Manifest":
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if not path.exists():
+            manifest = cls(path, uuid.uuid4().hex)
+            manifest._append({"batch_id": manifest.batch_id})
+            return manifest
+        try:
+            return cls._read(path)
+        except (ValueError, TypeError, KeyError) as error:
+            raise FailedPrecondition(
+                f"{path} is not the manifest of a batch; take another folder",
+                reason="NO_MANIFEST",
+                subject=str(path),
+            ) from error
+
+    @classmethod
+    def _read(cls, path: Path) -> "_Manifest":
+        whole, _, torn = path.read_text(encoding="utf-8").rpartition("\n")
+        first, *rest = whole.split("\n")
+        manifest = cls(path, json.loads(first)["batch_id"])
+        for line in rest:
+            result = BatchResult(**json.loads(line))
+            manifest.results[result.id] = result
+        if torn:
+            # Its writer died in the middle of a line.
+            path.write_text(f"{whole}\n", encoding="utf-8")
+        return manifest
+
+    def keep(self, result: BatchResult) -> None:
+        """Note what became of an item; it is on the disk when this returns."""
+        self.results[result.id] = result
+        self._append(asdict(result))
+
+    def _append(self, record: dict[str, Any]) -> None:
+        with self.path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(record) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+
+
+async def run_batch(
+    client: AsyncClient,
+    items: Sequence[BatchItem],
+    folder: Path,
+    *,
+    base: Path | None = None,
+    at_once: int = AT_ONCE,
+    retry_failed: bool = False,
+    on_item: OnItem | None = None,
+) -> tuple[BatchResult, ...]:
+    """Generate every item; gives what became of each, in their order.
+
+    At most `at_once` are asked for at a time. An item that fails harms no other; `retry_failed`
+    asks anew for those that an earlier run has noted as failed. `base` is where images are
+    relative to. Raises Unavailable when nobody answers any more, after which the same call goes
+    on, and FailedPrecondition when the folder holds another thing's manifest.
+    """
+    manifest = await asyncio.to_thread(_Manifest.open, folder / MANIFEST)
+    places, noting = asyncio.Semaphore(at_once), asyncio.Lock()
+
+    async def one(item: BatchItem) -> None:
+        known = manifest.results.get(item.id)
+        retries = 0
+        if known is not None and known.digest == item.digest:
+            if _is_done(known, folder, retry_failed=retry_failed):
+                _tell(on_item, known)
+                return
+            retries = known.retries + (0 if known.completed else 1)
+        async with places:
+            result = await _generate(client, item, folder, base or Path(), manifest, retries)
+            async with noting:
+                await asyncio.to_thread(manifest.keep, result)
+            _tell(on_item, result)
+
+    try:
+        async with asyncio.TaskGroup() as group:
+            for item in items:
+                group.create_task(one(item), name=item.id)
+    except* Unavailable as group_error:
+        raise _first(group_error) from None
+    return tuple(manifest.results[item.id] for item in items)
+
+
+def _is_done(known: BatchResult, folder: Path, *, retry_failed: bool) -> bool:
+    if not known.completed:
+        return not retry_failed
+    return all((folder / name).is_file() for name in known.files.values())
+
+
+async def _generate(
+    client: AsyncClient,
+    item: BatchItem,
+    folder: Path,
+    base: Path,
+    manifest: _Manifest,
+    retries: int,
+) -> BatchResult:
+    result = BatchResult(id=item.id, digest=item.digest, retries=retries)
+    key = f"batch-{manifest.batch_id}-{item.id}-{item.digest}-{retries}"
+    try:
+        state = await client.submit(
+            item.prompt,
+            model_id=item.model,
+            negative_prompt=item.negative_prompt,
+            image=base / item.image if item.image else None,
+            sampling=item.sampling,
+            outputs=item.outputs,
+            priority=item.priority,
+            idempotency_key=key,
+        )
+        state = await client.wait(state.spec.request_id)
+        files = await _fetch(client, item, state, folder)
+    except (Unavailable, Cancelled):
+        raise
+    except FastVideoError as error:
+        return replace(result, status="refused", error=_error(error))
+    return replace(
+        result,
+        status=state.status.value,
+        request_id=state.spec.request_id,
+        files=files,
+        latents_digest=state.latents_digest,
+        error=_error(state.error) if state.error is not None else {},
+    )
+
+
+async def _fetch(
+    client: AsyncClient, item: BatchItem, state: RequestState, folder: Path
+) -> dict[str, str]:
+    if state.status is not RequestStatus.COMPLETED:
+        return {}
+    files = {}
+    for record in state.artifacts:
+        name = f"{item.id}.{record.name}"
+        await client.save_artifact(record.artifact_id, folder / name)
+        files[record.name] = name
+    return files
+
+
+def _error(error: Any) -> dict[str, str]:
+    return {"reason": error.reason, "message": error.message, "subject": error.subject}
+
+
+def _tell(on_item: OnItem | None, result: BatchResult) -> None:
+    if on_item is not None:
+        on_item(result)
+
+
+def _first(group: BaseExceptionGroup[Unavailable]) -> Unavailable:
+    error: BaseException = group
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    assert isinstance(error, Unavailable)
+    return error
