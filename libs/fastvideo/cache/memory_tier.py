@@ -23,6 +23,12 @@ class MemoryTier:
                 self._entries.move_to_end(digest)
             return data
 
+    def clear(self) -> None:
+        """Drop everything."""
+        with self._lock:
+            self._entries.clear()
+            self._used_bytes = 0
+
     def put(self, digest: str, data: bytes) -> bool:
         """Keep bytes; whether they are kept: those above the whole budget are not."""
         if len(data) > self._budget_bytes:
