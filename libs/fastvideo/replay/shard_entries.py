@@ -4,18 +4,16 @@ Reports of workers and elections are in the stream itself, right before what was
 requests and cancellations are events of other streams that the decision names by id.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Final, get_args
+from typing import Final, cast, get_args
 
 from fastvideo.errors import CorruptLog
-from fastvideo.events.catalog import payload_of
+from fastvideo.events.catalog import check_known, payload_of
 from fastvideo.events.records import StoredEvent
 from fastvideo.scheduling.events import SchedulerDecided
 from fastvideo.scheduling.inputs import SchedulerInput, Tick
-
-Resolve = Callable[[str], Awaitable[SchedulerInput]]
-"""The input that an event of another stream is, by its id."""
+from fastvideo.scheduling.notes import NOTE_TYPES
 
 _REPORTS: Final = frozenset(cls.__name__ for cls in get_args(SchedulerInput))
 _DECIDED: Final = SchedulerDecided.__name__
@@ -28,45 +26,37 @@ class ShardEntry:
     # Of the SchedulerDecided in the shard's stream, and its id.
     version: int
     event_id: str
-    # Of the epoch that wrote it.
-    epoch: int
-    event: SchedulerInput
+    # None is an event of another stream, which `decided.input_event_id` names.
+    event: SchedulerInput | None
     decided: SchedulerDecided
 
 
 class EntryReader:
-    """Puts inputs and decisions together, from a place between two entries on.
+    """Puts inputs and decisions together, from a place between two entries on."""
 
-    What workers noted beside their reports is passed over.
-    """
-
-    def __init__(self, resolve: Resolve) -> None:
-        self._resolve = resolve
+    def __init__(self) -> None:
         self._report: SchedulerInput | None = None
 
-    async def read(self, events: Iterable[StoredEvent]) -> AsyncIterator[ShardEntry]:
+    def read(self, events: Iterable[StoredEvent]) -> Iterator[ShardEntry]:
         """The entries that end in these events, which follow those of the last call.
 
-        Raises CorruptLog for what a newer program wrote, or an input that is not in the log.
+        What workers noted beside their reports is passed over. Raises CorruptLog for what a
+        newer program wrote: without it nobody knows what the others mean.
         """
         for stored in events:
             if stored.type in _REPORTS:
-                self._report = payload_of(stored)  # type: ignore[assignment]
+                self._report = cast(SchedulerInput, payload_of(stored))
             elif stored.type == _DECIDED:
                 decided = payload_of(stored)
                 assert isinstance(decided, SchedulerDecided)
                 event, self._report = self._report, None
-                if event is None and decided.input_event_id:
-                    event = await self._resolve(decided.input_event_id)
-                yield ShardEntry(
-                    stored.stream_version,
-                    stored.event_id,
-                    decided.epoch,
-                    event or Tick(),
-                    decided,
-                )
+                if event is None and not decided.input_event_id:
+                    event = Tick()
+                yield ShardEntry(stored.stream_version, stored.event_id, event, decided)
+            elif stored.type not in NOTE_TYPES:
+                check_known(stored)
 
 
-def missing(event_id: str) -> CorruptLog:
-    """The error of an input that is not in the log."""
+def missing_input(event_id: str) -> CorruptLog:
+    """The error of an input that the log does not have."""
     return CorruptLog(f"input {event_id} is not in the log", reason="INPUT", subject=event_id)

@@ -17,6 +17,7 @@ from fastvideo.scheduling.inputs import CancelRequested, RequestSubmitted, Sched
 from fastvideo.scheduling.policy import SchedulingPolicy
 from fastvideo.scheduling.stream import shard_stream
 from fastvideo.scheduling.traces import TraceNote
+from tests.unit.scheduling.fleet import Fleet
 from tests.unit.scheduling.world import START, World
 
 SHARD = "0"
@@ -87,4 +88,12 @@ class ShardLog:
     async def write(self, world: World, since: int = 0) -> None:
         """Write a world's history."""
         for event, now, decisions in world.history[since:]:
+            await self.take(event, now, decisions)
+
+    async def write_fleet(self, fleet: Fleet, policy: SchedulingPolicy) -> None:
+        """Write the terms of a fleet's leaders, the first of which began anew."""
+        await self.take(elected(policy=policy), START, ())
+        for event, now, decisions in [*fleet.log, *fleet.history]:
+            if isinstance(event, LeaderElected):
+                event = elected(event.epoch, anew=False, policy=policy)
             await self.take(event, now, decisions)
