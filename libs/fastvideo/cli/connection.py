@@ -26,6 +26,29 @@ def find_gateway(config: CliConfig, gateway: str, data: Path | None) -> str:
     return running.gateway
 
 
+def find_gateway_http(config: CliConfig, http: str, data: Path | None) -> str:
+    """The URL of the given HTTP address, else of the local stack's gateway.
+
+    Unavailable when none is named and no stack runs, and when another gateway is named.
+    """
+    if http:
+        return http.rstrip("/") if "://" in http else f"http://{http.rstrip('/')}"
+    if config.gateway:
+        raise Unavailable(
+            f"the HTTP address of the gateway {config.gateway} is not known; "
+            "name it with --http URL",
+            reason="NO_HTTP_ADDRESS",
+        )
+    running = find_running(data)
+    if running is None:
+        raise Unavailable(
+            "no local stack is running; start one with `fastvideo up`, "
+            "or name a gateway's HTTP address with --http URL",
+            reason="NO_STACK",
+        )
+    return f"http://{running.gateway_http}"
+
+
 def find_or_start_gateway(config: CliConfig, gateway: str, data: Path | None) -> str:
     """As `find_gateway`, but starts the embedded stack in the background when none runs."""
     if gateway or config.gateway:

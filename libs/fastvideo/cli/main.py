@@ -15,6 +15,7 @@ from fastvideo.cli import (
     generate,
     log,
     models,
+    page,
     requests,
     sessions,
     simulate,
@@ -45,6 +46,7 @@ def build() -> typer.Typer:
     batch.register(app)
     requests.register(app)
     explain.register(app)
+    page.register(app)
     log.register(app)
     simulate.register(app)
     models.register(app)

@@ -209,7 +209,7 @@ def _http(
         return None
     closing = asyncio.Event()
     past = RequestPast(core.parts.log, SystemClock())
-    parts = HttpParts(core.parts, past, reader, artifacts, readiness, closing)
+    parts = HttpParts(core.parts, past, reader, None, artifacts, readiness, closing)
     return HttpListener(listen, http_app(parts, listen), closing)
 
 

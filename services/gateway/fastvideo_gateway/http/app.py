@@ -22,6 +22,7 @@ from fastvideo_gateway.http.guard import Guard
 from fastvideo_gateway.http.health import health_routes
 from fastvideo_gateway.http.live import LiveRoutes
 from fastvideo_gateway.http.page import page_routes
+from fastvideo_gateway.http.replays import ReplayRoutes, Replays
 from fastvideo_gateway.http.requests import RequestRoutes
 from fastvideo_gateway.http.streams import Streams
 from fastvideo_gateway.models import ModelDirectory
@@ -39,6 +40,8 @@ class HttpParts:
     gateway: GatewayParts
     past: RequestPast
     reader: LogReader
+    # None where none are run.
+    replays: Replays | None
     artifacts: "ArtifactServiceAsyncStub"
     readiness: Readiness
     # Set when the gateway stops.
@@ -54,6 +57,7 @@ def http_app(parts: HttpParts, listen: str) -> ASGIApp:
         *LiveRoutes(gateway.watches, gateway.lister, streams).routes,
         *RequestRoutes(gateway.lister, gateway.explainer, parts.past).routes,
         *EventRoutes(parts.reader).routes,
+        *ReplayRoutes(parts.replays, streams).routes,
         *ArtifactRoutes(parts.artifacts).routes,
         _models(gateway.models),
         *page_routes(),

@@ -86,8 +86,12 @@ def _of_shard(payload: EventPayload) -> str:
             return _batch(payload)
         case shard.SchedulerDecided(decisions=decisions):
             counted = Counter(type(one).__name__ for one in decisions)
-            return ", ".join(
-                f"{count} {name}" if count > 1 else name for name, count in counted.items()
+            return (
+                "nothing"
+                if not counted
+                else ", ".join(
+                    f"{count} {name}" if count > 1 else name for name, count in counted.items()
+                )
             )
         case shard.LoopPrepared():
             return f"{payload.plan.loop.node_id} on {payload.worker_id}, {span(payload.seconds)}"

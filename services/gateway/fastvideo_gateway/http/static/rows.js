@@ -101,7 +101,9 @@ export class Rows {
   show(index) {
     const top = index * this.height;
     const { scrollTop, clientHeight } = this.box;
-    if (top < scrollTop) this.box.scrollTop = top;
+    const far = top < scrollTop - clientHeight || top > scrollTop + 2 * clientHeight;
+    if (far) this.box.scrollTop = top - clientHeight / 2;
+    else if (top < scrollTop) this.box.scrollTop = top;
     else if (top + this.height > scrollTop + clientHeight) this.box.scrollTop = top + this.height - clientHeight;
   }
 }
