@@ -19,6 +19,7 @@ from fastvideo.events.postgres import PostgresEventStore
 from fastvideo.events.records import AppendCommand, NewEvent, Snapshot, StreamAppend
 from fastvideo.events.types import EventMetadata, EventPayload
 from fastvideo.ids import new_id
+from fastvideo.replay.saved_term import SavedTerm
 from fastvideo.requests.events import RequestAccepted
 from fastvideo.requests.state import stream_of
 from fastvideo.scheduling.core import SchedulerCore
@@ -26,7 +27,6 @@ from fastvideo.scheduling.events import SchedulerDecided
 from fastvideo.scheduling.inputs import RequestSubmitted
 from fastvideo.scheduling.policy import SchedulingPolicy
 from fastvideo_scheduler.recovery import RecoverySource, recover
-from fastvideo_scheduler.saved_term import SavedTerm
 from tests.plugins.servers import PostgresServer
 from tests.unit.scheduling.world import Catalog, World
 

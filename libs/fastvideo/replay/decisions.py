@@ -13,9 +13,8 @@ from time import perf_counter
 from typing import Final
 
 from fastvideo.errors import FailedPrecondition, NotFound
-from fastvideo.events.catalog import payload_of
 from fastvideo.events.records import StoredEvent
-from fastvideo.events.seeking import pages_after, pages_before, version_before
+from fastvideo.events.seeking import pages_after, version_before
 from fastvideo.events.store import EventLog
 from fastvideo.events.types import EventMetadata
 from fastvideo.replay.decision_fold import DecisionFold
@@ -25,6 +24,7 @@ from fastvideo.replay.logged_run import LEAD_IN
 from fastvideo.replay.rules import Rules
 from fastvideo.replay.shard_entries import EntryReader, ShardEntry
 from fastvideo.replay.tally import Tally, Tell
+from fastvideo.replay.terms import begun_anew
 from fastvideo.replay.types import (
     Comparison,
     ReplayProgress,
@@ -44,8 +44,6 @@ WHOLE_SHARD: Final = frozenset({"", "scheduler"})
 
 DIVERGENCES_MAX: Final = 100
 """After so many nothing is learned from more."""
-
-_ELECTED: Final = LeaderElected.__name__
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,26 +106,13 @@ async def _span(source: DecisionSource, subject_id: str) -> _Span:
     if not accepted:
         raise NotFound(f"request {subject_id} does not exist", subject="request_id")
     begin = await version_before(source.log, source.stream, accepted[0].recorded_at - LEAD_IN)
+    term = await begun_anew(source.log, source.stream, begin)
     return _Span(
         request_id=subject_id,
-        fold_from=await begun_anew(source.log, source.stream, begin),
+        fold_from=term.version if term is not None else 0,
         compare_from=begin,
         traceparent=decode(EventMetadata, accepted[0].metadata).traceparent,
     )
-
-
-async def begun_anew(log: EventLog, stream: str, version: int) -> int:
-    """The version before the newest election up to a version that began anew; 0 without one.
-
-    From there the stream holds every input of the core.
-    """
-    async for page in pages_before(log, stream, version):
-        for stored in reversed(page):
-            if stored.type == _ELECTED:
-                payload = payload_of(stored)
-                if isinstance(payload, LeaderElected) and payload.anew:
-                    return stored.stream_version - 1
-    return 0
 
 
 class _Run:

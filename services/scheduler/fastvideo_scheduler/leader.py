@@ -20,6 +20,13 @@ from fastvideo.events.records import Lease, Snapshot, StoredEvent
 from fastvideo.events.store import EventStore
 from fastvideo.events.subscription import LogSubscription
 from fastvideo.events.wakeups import Wakeups
+from fastvideo.replay.live_records import (
+    LiveRecord,
+    accepted_record,
+    cancel_requested,
+    submitted,
+)
+from fastvideo.replay.saved_term import SavedTerm
 from fastvideo.requests.events import RequestAccepted, RequestCancelRequested
 from fastvideo.requests.state import STREAM_PREFIX
 from fastvideo.scheduling.commands import PrepareLoop
@@ -37,8 +44,6 @@ from fastvideo.scheduling.events import (
     WorkerReattached,
 )
 from fastvideo.scheduling.inputs import (
-    CancelRequested,
-    RequestSubmitted,
     SchedulerInput,
     Tick,
 )
@@ -54,10 +59,9 @@ from fastvideo_scheduler.journal import Journal
 from fastvideo_scheduler.link import Committed, LinkInput, LinkTerms, WorkerLink
 from fastvideo_scheduler.meters import Meters
 from fastvideo_scheduler.provenance import Report
-from fastvideo_scheduler.rebuild import LiveRecord, LowWater, accepted_record
-from fastvideo_scheduler.recovery import RecoverySource, acceptance_of, recover, scope_of
+from fastvideo_scheduler.rebuild import LowWater
+from fastvideo_scheduler.recovery import RecoverySource, acceptance_of, recover
 from fastvideo_scheduler.requests import LiveRequests
-from fastvideo_scheduler.saved_term import SavedTerm
 from fastvideo_scheduler.stream import WorkerAddress
 from fastvideo_scheduler.weights_log import WeightsLog
 
@@ -219,22 +223,13 @@ class Leader:
         if self._requests.spec(spec.request_id) is not None:
             return
         self._requests.begin(spec, acceptance_of(record))
-        submitted = RequestSubmitted(
-            spec=spec,
-            offset=record.offset,
-            accepted_at=record.accepted_at,
-            attempts=record.attempts,
-            progress=record.progress,
-            started_at=record.started_at,
-        )
         source = StoredInput(record.event_id, record.partition, record.offset)
-        await self.take(submitted, source=source)
+        await self.take(submitted(record), source=source)
 
     async def _take_cancel(
         self, request_id: str, asked: RequestCancelRequested, source: StoredInput
     ) -> None:
-        scope = scope_of(request_id, asked)
-        await self.take(CancelRequested(scope=scope, reason=asked.reason), source=source)
+        await self.take(cancel_requested(request_id, asked), source=source)
 
     # -- decisions -----------------------------------------------------------------------
 

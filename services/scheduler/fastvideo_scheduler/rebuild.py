@@ -5,70 +5,13 @@ a leader reads from there and not from the beginning.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
-from datetime import datetime
+from dataclasses import dataclass
 
-from fastvideo.events.catalog import TERMINAL, check_known, payload_of
-from fastvideo.events.records import StoredEvent
 from fastvideo.events.store import EventLog
-from fastvideo.events.types import EventMetadata
-from fastvideo.requests.events import (
-    RequestAccepted,
-    RequestCancelRequested,
-    RequestProgressed,
-    RequestStarted,
-)
-from fastvideo.requests.types import RequestSpec
-from fastvideo.scheduling.inputs import RequestSubmitted
-from fastvideo.wire import decode
-from fastvideo_scheduler.saved_term import Acceptance
+from fastvideo.replay.live_records import LiveRecord, fold_record
+from fastvideo.replay.saved_term import Acceptance
 
 READ_MAX = 1_000
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LiveRecord:
-    """A request of the log that has not ended."""
-
-    spec: RequestSpec
-    accepted_at: datetime
-    event_id: str
-    partition: int
-    offset: int
-    # W3C traceparent of the span that accepted it.
-    traceparent: str
-    attempts: int = 0
-    progress: float = 0.0
-    started_at: datetime | None = None
-    # The cancellations that were asked for, each with the id of its event.
-    cancels: tuple[tuple[str, RequestCancelRequested], ...] = ()
-
-
-def accepted_record(stored: StoredEvent) -> LiveRecord:
-    """The record of a RequestAccepted event."""
-    payload = payload_of(stored)
-    assert isinstance(payload, RequestAccepted)
-    metadata = decode(EventMetadata, stored.metadata)
-    return LiveRecord(
-        spec=payload.spec,
-        accepted_at=stored.recorded_at,
-        event_id=stored.event_id,
-        partition=stored.partition,
-        offset=stored.offset,
-        traceparent=metadata.traceparent,
-    )
-
-
-def submitted(record: LiveRecord) -> RequestSubmitted:
-    """The input that a live request is to a core that does not know it."""
-    return RequestSubmitted(
-        spec=record.spec,
-        offset=record.offset,
-        accepted_at=record.accepted_at,
-        attempts=record.attempts,
-        progress=record.progress,
-        started_at=record.started_at,
-    )
 
 
 class LowWater:
@@ -137,35 +80,3 @@ async def _read_partition(
             fold_record(live, stored)
         cursor = events[-1].offset
     return live.values(), cursor
-
-
-def fold_record(live: dict[str, LiveRecord], stored: StoredEvent) -> None:
-    """Take one event into the records, by stream."""
-    if stored.type == RequestAccepted.__name__:
-        live[stored.stream_id] = accepted_record(stored)
-        return
-    record = live.get(stored.stream_id)
-    if record is None:
-        return
-    if stored.type in TERMINAL:
-        del live[stored.stream_id]
-    elif stored.type == RequestStarted.__name__:
-        payload = payload_of(stored)
-        assert isinstance(payload, RequestStarted)
-        live[stored.stream_id] = replace(
-            record,
-            attempts=max(record.attempts, payload.attempt),
-            started_at=record.started_at or stored.recorded_at,
-        )
-    elif stored.type == RequestProgressed.__name__:
-        payload = payload_of(stored)
-        assert isinstance(payload, RequestProgressed)
-        live[stored.stream_id] = replace(record, progress=payload.fraction)
-    elif stored.type == RequestCancelRequested.__name__:
-        payload = payload_of(stored)
-        assert isinstance(payload, RequestCancelRequested)
-        cancels = (*record.cancels, (stored.event_id, payload))
-        live[stored.stream_id] = replace(record, cancels=cancels)
-    else:
-        # Raises for an event that only a newer program knows.
-        check_known(stored)

@@ -16,24 +16,24 @@ from fastvideo.errors import CorruptLog, FailedPrecondition, FastVideoError, Una
 from fastvideo.events.catalog import TERMINAL, check_known, is_unknown, payload_of
 from fastvideo.events.records import Snapshot, StoredEvent
 from fastvideo.events.store import EventStore
+from fastvideo.replay.live_records import (
+    LiveRecord,
+    accepted_record,
+    cancel_requested,
+    fold_record,
+    submitted,
+)
+from fastvideo.replay.saved_term import Acceptance, SavedTerm
+from fastvideo.replay.shard_entries import EntryReader, missing_input
 from fastvideo.requests.events import RequestAccepted, RequestCancelRequested
 from fastvideo.requests.state import STREAM_PREFIX
 from fastvideo.scheduling.core import SchedulerCore
-from fastvideo.scheduling.events import LeaderElected, SchedulerDecided
-from fastvideo.scheduling.inputs import CancelRequested, SchedulerInput, Tick
-from fastvideo.scheduling.notes import NOTE_TYPES
+from fastvideo.scheduling.events import LeaderElected
+from fastvideo.scheduling.inputs import SchedulerInput
 from fastvideo.scheduling.policy import SchedulingPolicy
 from fastvideo.scheduling.request_scheduler import ModelCatalog
-from fastvideo.scheduling.work import CancelScope, CancelScopeKind
 from fastvideo.telemetry.logging import get_logger
-from fastvideo_scheduler.rebuild import (
-    LiveRecord,
-    accepted_record,
-    fold_record,
-    rebuild,
-    submitted,
-)
-from fastvideo_scheduler.saved_term import Acceptance, SavedTerm
+from fastvideo_scheduler.rebuild import rebuild
 from fastvideo_scheduler.unsaved_term import last_begun_anew
 
 _LOG: Final = get_logger(__name__)
@@ -99,16 +99,6 @@ async def _or_none(fold: Coroutine[None, None, Recovered | None], of: str) -> Re
     except Exception as error:  # noqa: BLE001 - see above
         _LOG.error("a past term is inconsistent", of=of, exc_info=error)
     return None
-
-
-def scope_of(request_id: str, asked: RequestCancelRequested) -> CancelScope:
-    """What a cancellation in a request's stream is aimed at.
-
-    One event a request: the gateway resolves a session's.
-    """
-    if asked.scope.kind is CancelScopeKind.SESSION:
-        return CancelScope(kind=CancelScopeKind.REQUEST, target_id=request_id)
-    return asked.scope
 
 
 async def _begin_anew(source: RecoverySource) -> Recovered:
@@ -225,8 +215,7 @@ class _Requests:
             asked = payload_of(stored)
             assert isinstance(asked, RequestCancelRequested)
             self.cancels[stored.event_id] = (request_id, asked)
-            scope = scope_of(request_id, asked)
-            self.inputs[stored.event_id] = CancelRequested(scope=scope, reason=asked.reason)
+            self.inputs[stored.event_id] = cancel_requested(request_id, asked)
         elif stored.type in TERMINAL:
             self.ended.add(request_id)
         elif stored.stream_id.startswith(STREAM_PREFIX):
@@ -281,23 +270,15 @@ async def _replay(
     source: RecoverySource, core: SchedulerCore, found: _Requests, version: int
 ) -> int:
     """Take in the shard's stream behind a version; gives the version of its end."""
-    first, report = version, None
+    first, reader = version, EntryReader()
     while events := await source.store.read_stream(source.stream, version, READ_MAX):
-        for stored in events:
-            if stored.type in NOTE_TYPES:
-                continue
-            payload = payload_of(stored)
-            if not isinstance(payload, SchedulerDecided):
-                anew = isinstance(payload, LeaderElected) and payload.anew
+        for entry in reader.read(events):
+            event = entry.event or _input(found, entry.decided.input_event_id)
+            if isinstance(event, LeaderElected) and event.anew and core.epoch:
                 # The term that is folded may itself have begun so.
-                if anew and (core.epoch or stored.stream_version != first + 1):
-                    raise CorruptLog("a later term began anew", reason="TERM_ANEW", subject="term")
-                report = payload
-                continue
-            event = report if report is not None else _input(found, payload.input_event_id)
-            core.replay(event, payload.decisions, payload.at)  # type: ignore[arg-type]
-            found.taken.add(payload.input_event_id)
-            report = None
+                raise CorruptLog("a later term began anew", reason="TERM_ANEW", subject="term")
+            core.replay(event, entry.decided.decisions, entry.decided.at)
+            found.taken.add(entry.decided.input_event_id)
         version = events[-1].stream_version
         if version - first > FOLD_EVENTS_MAX:
             raise CorruptLog(f"more than {FOLD_EVENTS_MAX} events", reason="TOO_MANY", subject="")
@@ -305,9 +286,7 @@ async def _replay(
 
 
 def _input(found: _Requests, event_id: str) -> SchedulerInput:
-    if not event_id:
-        return Tick()
     event = found.inputs.get(event_id)
     if event is None:
-        raise CorruptLog(f"input {event_id} is not in the log", reason="INPUT", subject=event_id)
+        raise missing_input(event_id)
     return event

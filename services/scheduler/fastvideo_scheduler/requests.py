@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 
+from fastvideo.replay.saved_term import Acceptance
 from fastvideo.requests.types import RequestSpec
 from fastvideo.scheduling.effects import TERMINAL
 from fastvideo.scheduling.events import Decision
-from fastvideo_scheduler.saved_term import Acceptance
 from fastvideo_scheduler.spans import Spans
 
 

@@ -9,6 +9,7 @@ import pytest
 from fastvideo.deployment.catalog import Catalog
 from fastvideo.errors import CorruptLog
 from fastvideo.events.records import AppendCommand, NewEvent, Snapshot, StreamAppend
+from fastvideo.replay.saved_term import SavedTerm
 from fastvideo.scheduling import snapshot
 from fastvideo.scheduling.core import SchedulerCore
 from fastvideo.scheduling.deployed import DeployedModels
@@ -17,7 +18,6 @@ from fastvideo_scheduler import unsaved_term
 from fastvideo_scheduler.app import RunningScheduler
 from fastvideo_scheduler.leader import Leader
 from fastvideo_scheduler.recovery import Recovered, RecoverySource, recover
-from fastvideo_scheduler.saved_term import SavedTerm
 from tests.integration.scheduler.conftest import Stage, until
 from tests.integration.scheduler.scripted_worker import MODEL, ScriptedWorker
 

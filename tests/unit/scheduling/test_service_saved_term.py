@@ -5,8 +5,8 @@ from datetime import UTC, datetime
 import pytest
 
 from fastvideo.errors import FailedPrecondition
+from fastvideo.replay.saved_term import Acceptance, SavedTerm
 from fastvideo.scheduling.core import SchedulerCore
-from fastvideo_scheduler.saved_term import Acceptance, SavedTerm
 from tests.unit.scheduling.world import Catalog, World
 
 
