@@ -1,6 +1,7 @@
 """A short generation of a model's default shape, so that the first request meets no first times."""
 
 import time
+from collections.abc import Iterator
 from typing import Final
 
 import torch
@@ -20,6 +21,7 @@ from fastvideo.requests.types import (
     SamplingParams,
     TextPart,
 )
+from fastvideo.scheduling.traces import GraphUsed, TraceNote
 
 _STEPS: Final = 2
 
@@ -27,7 +29,8 @@ _STEPS: Final = 2
 def warm_up(executor: Executor, model_instance_id: str, entry: CatalogEntry) -> SoloRun:
     """Run two steps of the default shape through every loop but the writing of files.
 
-    Leaves nothing behind, neither loops nor cached features of its prompt.
+    Leaves nothing behind, neither loops nor cached features of its prompt, but what it noted of
+    recorded forwards, which stay.
     """
     program = _without_artifacts(entry.program_for(RequestKind.GENERATION))
     request = RequestSpec(
@@ -44,10 +47,16 @@ def warm_up(executor: Executor, model_instance_id: str, entry: CatalogEntry) -> 
         outputs=OutputSpec(video=True),
     )
     try:
-        return run_solo(executor, model_instance_id, program, request)
+        run = run_solo(executor, model_instance_id, program, request)
+        executor.noting.book.add(*(note for note in _notes(run) if isinstance(note, GraphUsed)))
+        return run
     finally:
         # What it kept was never told, so neither is its end.
         executor.features.invalidate(lambda key: key.model_id == entry.card.model_id, told=False)
+
+
+def _notes(run: SoloRun) -> Iterator[TraceNote]:
+    return (note for batch in run.batches for note in batch.notes)
 
 
 def measure_threads(

@@ -11,8 +11,9 @@ import logging
 import threading
 import time
 import warnings
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any, Final
 
 import torch
@@ -35,6 +36,20 @@ Form = tuple[tuple[torch.Size, torch.dtype, torch.device], ...]
 
 Forward = Callable[..., torch.Tensor]
 
+# Changes that nobody has asked for.
+_CHANGES_MAX: Final = 64
+
+
+@dataclass(frozen=True, slots=True)
+class RecordingChange:
+    """What became of a form of arguments, or of all recordings."""
+
+    # "captured", "replayed" by an earlier recording, "refused" or "dropped".
+    change: str
+    # Shapes of the arguments, such as "1x16x3x6x6,1x128".
+    shapes: str = ""
+    reason: str = ""
+
 
 class Recorded:
     """A module's forward from tensors to one tensor, replayed where that is exact.
@@ -53,6 +68,7 @@ class Recorded:
         # What replays a form; None when the module itself is run. Latest used last.
         self._forms: OrderedDict[Form, Forward | None] = OrderedDict()
         self._seen: OrderedDict[Form, int] = OrderedDict()
+        self._changes: deque[RecordingChange] = deque(maxlen=_CHANGES_MAX)
         self._lock = threading.Lock()
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "Recorded":
@@ -65,10 +81,19 @@ class Recorded:
         if self._watch.is_changed():
             with self._lock:
                 self._watch = ModuleWatch(self._module)
+                if self._recordings:
+                    self._tell("dropped", (), "a part or a weight has changed")
                 self._recordings.clear()
                 self._forms.clear()
                 self._seen.clear()
         return self._watch
+
+    def take_changes(self) -> tuple[RecordingChange, ...]:
+        """What became of the recordings since this was asked last, the latest if it is much."""
+        taken: list[RecordingChange] = []
+        while self._changes:
+            taken.append(self._changes.popleft())
+        return tuple(taken)
 
     def __call__(self, *tensors: torch.Tensor) -> torch.Tensor:
         """The module's output; under `torch.no_grad` a replay may give it."""
@@ -102,6 +127,8 @@ class Recorded:
         output = self._run(*tensors)
         long = time.thread_time() - started_s > self._seconds_max
         self._forms[form] = None if long else self._replay_of(tensors, output)
+        if long:
+            self._tell("refused", tensors, f"it takes more than {self._seconds_max:g} s")
         while len(self._forms) > _FORMS_MAX:
             self._forms.popitem(last=False)
         return output
@@ -110,14 +137,21 @@ class Recorded:
         """A recording that gives an output, or None when there is none."""
         for made in self._recordings:
             if _replays(made, tensors, wanted):
+                self._tell("replayed", tensors)
                 return made
         if len(self._recordings) < _RECORDINGS_MAX:
             made = _record(self._module, tensors)
             if _replays(made, tensors, wanted):
                 self._recordings.append(made)
+                self._tell("captured", tensors)
                 return made
         _LOG.info("no exact replay of %s", type(self._module).__name__)
+        self._tell("refused", tensors, "no replay gives the same bits")
         return None
+
+    def _tell(self, change: str, tensors: tuple[torch.Tensor, ...], reason: str = "") -> None:
+        shapes = ",".join("x".join(map(str, tensor.shape)) for tensor in tensors)
+        self._changes.append(RecordingChange(change, shapes, reason))
 
 
 class ModuleWatch:

@@ -10,6 +10,7 @@ from fastvideo.engine.executor import Executor
 from fastvideo.engine.fingerprint import machine_fingerprint
 from fastvideo.engine.instance import ModelInstance
 from fastvideo.engine.memory_watch import SLEPT, WOKEN
+from fastvideo.engine.probe_notes import probe_checks
 from fastvideo.engine.residents import Residents
 from fastvideo.engine.startup import start_models
 from fastvideo.engine.warmup import warm_up
@@ -68,6 +69,8 @@ class Models:
             for instance in self._residents.all()
             for name, fact in instance.fingerprint.items()
         }
+        for instance in self._residents.all():
+            self._executor.noting.book.add(*probe_checks(instance))
         self._status.ready = True
 
     async def load(self, model_id: str, checkpoint: str) -> ModelInstance:
@@ -88,6 +91,7 @@ class Models:
         await self._compute.run_alone(
             lambda: warm_up(self._executor, instance.model_instance_id, entry)
         )
+        self._executor.noting.book.add(*probe_checks(instance))
         _LOG.info("model loaded", model_id=model_id, model_instance_id=instance.model_instance_id)
         return instance
 

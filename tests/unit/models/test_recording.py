@@ -154,3 +154,22 @@ def test_a_copy_goes_its_own_way() -> None:
     other = copy.deepcopy(recorded)
     module.first.weight.mul_(2)
     assert not torch.equal(other(*rows(4)), recorded(*rows(4)))
+
+
+@torch.no_grad()
+def test_what_becomes_of_recordings_is_told_once() -> None:
+    module, drawn = Small(), Drawn()
+    recorded, refused = Recorded(module, seconds_max=60.0), Recorded(drawn, seconds_max=60.0)
+    warm(recorded)
+    warm(recorded, 5)
+    warm(refused)
+    assert [(told.change, told.shapes) for told in recorded.take_changes()] == [
+        ("captured", "4x16,16"),
+        ("replayed", "5x16,16"),
+    ]
+    assert recorded.take_changes() == ()
+    [told] = refused.take_changes()
+    assert (told.change, told.reason) == ("refused", "no replay gives the same bits")
+    module.first.weight.mul_(2)
+    recorded(*rows(4))
+    assert [told.change for told in recorded.take_changes()] == ["dropped"]

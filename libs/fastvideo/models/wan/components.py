@@ -22,7 +22,7 @@ from fastvideo.loops.samplers import UniPC
 from fastvideo.model.component_config import config_sizes
 from fastvideo.model.specs import ComponentSpec, ModelSpec
 from fastvideo.model.tensors import check_tensors
-from fastvideo.models.recording import Recorded
+from fastvideo.models.recording import Recorded, RecordingChange
 from fastvideo.models.wan.autoencoder_parts import quicken
 from fastvideo.models.wan.conditions import (
     PackedConditions,
@@ -127,6 +127,10 @@ class Transformer(nn.Module):
         chosen = self.module.blocks[0].attn1.processor._attention_backend
         active = chosen or _AttentionBackendRegistry.get_active_backend()[0]
         return str(active.value)
+
+    def graph_changes(self) -> tuple[RecordingChange, ...]:
+        """What became of its recorded forwards since this was asked last."""
+        return self._velocities.take_changes()
 
     def prepare_text(self, features: torch.Tensor, latent_shape: tuple[int, ...]) -> PreparedText:
         """What all steps at a shape [C, T, H, W] read of a text's features [B, L, D].

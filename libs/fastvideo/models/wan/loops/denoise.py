@@ -36,6 +36,7 @@ from fastvideo.models.wan.geometry import latent_shape, shape_label
 from fastvideo.models.wan.keys import batch_key
 from fastvideo.models.wan.loops.denoise_capture import captured_of
 from fastvideo.requests.types import RequestSpec
+from fastvideo.scheduling.traces import GraphUsed
 from fastvideo.scheduling.work import LoopRef, WorkPlan, WorkUnit
 
 _SAVED = ("latents", "features", "sampler", "first_frame")
@@ -185,6 +186,7 @@ class DenoiseKernel:
             lambda samples, times, text: transformer(samples, times, text=text), rows, rows_max
         )
         context.forwards += forwards
+        context.notes += _graph_notes(transformer, batch[0][1])
         outputs = []
         for (state, _), text in zip(batch, texts, strict=True):
             own, predictions = _split(predictions, len(state.policy.branches))
@@ -309,6 +311,19 @@ def initial_noise(shape: tuple[int, int, int, int], seed: int) -> torch.Tensor:
     """The noise [1, C, T, H, W] that `WanPipeline.prepare_latents` draws for a CPU generator."""
     generator = torch.Generator("cpu").manual_seed(seed)
     return torch.randn((1, *shape), generator=generator, dtype=torch.float32)
+
+
+def _graph_notes(transformer: Transformer, unit: WorkUnit) -> list[GraphUsed]:
+    return [
+        GraphUsed(
+            model_instance_id=unit.model_instance_id,
+            component="transformer",
+            change=found.change,
+            capture_shape=found.shapes,
+            reason=found.reason,
+        )
+        for found in transformer.graph_changes()
+    ]
 
 
 def _text(transformer: Transformer, state: DenoiseState) -> PreparedText:
