@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from fastvideo.errors import InvalidField
+from fastvideo.errors import InvalidField, NotFound
 from fastvideo.events.catalog import new_event
 from fastvideo.events.memory import MemoryEventStore
 from fastvideo.events.records import AppendCommand, StreamAppend
@@ -122,6 +122,13 @@ async def test_pages_follow_one_another_and_fit_only_their_question(
         await lister.page({"colour": "red"})
     with pytest.raises(InvalidField, match="page_size"):
         await lister.page({}, page_size=1_000)
+
+
+async def test_the_request_of_a_record_is_found(index: BehaviorIndex, writer: Writer) -> None:
+    lister = BehaviorLister(index, Fresh())
+    assert await lister.request_of("b3") == "r3"
+    with pytest.raises(NotFound):
+        await lister.request_of("b0")
 
 
 async def test_what_is_no_behavior_and_what_a_newer_program_wrote_is_passed_over(

@@ -55,6 +55,8 @@ def request_lines(state: RequestState) -> list[str]:
         f"guidance {record['guidance_scale']:g}, {record['size']}, "
         f"{record['num_frames']} frames at {record['fps']} fps",
     ]
+    if sampler := state.spec.sampling.sampler:
+        lines.append(f"  sampler    {sampler}, noise level {state.spec.sampling.noise_level:g}")
     if state.spec.defaulted:
         lines.append(f"  defaults   {', '.join(state.spec.defaulted)}")
     lines += [

@@ -42,6 +42,7 @@ TOLERANCE_DEFAULT: Final = 1e-4
 """How far log-probabilities and latents may be apart on another machine, unless it is said."""
 
 _BEHAVIOR: Final = "bhv_"
+_EXPONENT_MAX: Final = 700.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -251,7 +252,8 @@ def _compared(
             detail="" if equal else f"a step without noise leads {apart:g} elsewhere",
         ), None
     old, new = _recorded_log_prob(sample.record, step), found.log_prob
-    ratio = math.nan if old is None else math.exp(new - old)
+    # A forged record may name anything: beyond this a ratio is infinite in double precision.
+    ratio = math.nan if old is None else math.exp(min(new - old, _EXPONENT_MAX))
     equal = old is not None and (abs(new - old) <= allowed if allowed else new == old)
     return Comparison(
         subject=subject,

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
+from fastvideo.errors import NotFound
 from fastvideo.events.projector import Projection
 from fastvideo.events.records import StoredEvent
 from fastvideo.events.views import event_for_view
@@ -83,6 +84,13 @@ class BehaviorLister:
     def __init__(self, index: BehaviorIndex, freshness: Freshness) -> None:
         self._index = index
         self._freshness = freshness
+
+    async def request_of(self, behavior_id: str) -> str:
+        """The request that a record is of. Raises NotFound for an unknown record."""
+        page = await self.page({"behavior_id": behavior_id})
+        for behavior in page.behaviors:
+            return behavior.record.request_id
+        raise NotFound(f"no behaviour {behavior_id} was recorded", subject="behavior_id")
 
     async def page(
         self, where: Mapping[str, str], *, page_size: int = 0, token: str = ""
