@@ -7,7 +7,7 @@ import typer
 
 from fastvideo.cli.options import AsJson, Gateway, parse_size
 from fastvideo.cli.stack import DataOption
-from fastvideo.requests.types import Capture
+from fastvideo.requests.types import Capture, TraceLevel
 
 
 def register(app: typer.Typer) -> None:
@@ -60,6 +60,13 @@ def generate(
         Capture | None,
         typer.Option(help="Also record what the policy did, for `fastvideo log behaviors`."),
     ] = None,
+    trace: Annotated[
+        TraceLevel | None,
+        typer.Option(
+            help="detail records what every component and layer gives, step by step, so that a "
+            "replay can name the layer that differs. It takes longer."
+        ),
+    ] = None,
     session: Annotated[str, typer.Option(metavar="ID", help="The session it belongs to.")] = "",
     gateway: Gateway = "",
     data: DataOption = None,
@@ -93,6 +100,7 @@ def generate(
         sampler=sampler,
         noise_level=noise_level,
         capture=capture,
+        trace=trace,
         session_id=session,
     )
     raise typer.Exit(run_generation(asked, gateway, data, as_json=as_json))

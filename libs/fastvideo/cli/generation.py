@@ -26,6 +26,7 @@ from fastvideo.requests.types import (
     RequestState,
     RequestStatus,
     SamplingOverrides,
+    TraceLevel,
 )
 from fastvideo.telemetry import tracing
 
@@ -56,6 +57,7 @@ class Generation:
     sampler: str | None = None
     noise_level: float | None = None
     capture: Capture | None = None
+    trace: TraceLevel | None = None
     session_id: str = ""
 
     @property
@@ -82,6 +84,7 @@ class Generation:
             latents=self.latents is not None,
             preview=self.preview is not None,
             capture=self.capture,
+            trace=self.trace,
         )
 
 

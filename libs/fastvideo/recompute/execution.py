@@ -4,9 +4,9 @@ from dataclasses import replace
 
 from fastvideo.recompute.endings import compare_endings
 from fastvideo.recompute.host import Host
-from fastvideo.recompute.layers import name_difference
+from fastvideo.recompute.layers import compare_layers, name_difference
 from fastvideo.recompute.promise import TOLERANCE, promise_of
-from fastvideo.recompute.steps import Again, StepKey, logged_steps, run_again, trace_step
+from fastvideo.recompute.steps import Again, logged_steps, run_again, trace_step
 from fastvideo.replay.tally import Tally, Tell
 from fastvideo.replay.types import (
     Comparison,
@@ -35,12 +35,14 @@ def replay(request: ReplayRequest, run: LoggedRun, host: Host, tell: Tell) -> Re
         tolerance=request.tolerance,
     )
     tally = Tally(tell, request)
-    again = run_again(host, host.plain, tally, tell)
+    again = run_again(host, host.detailed if request.detail else host.plain, tally, tell)
     if run.status is RequestStatus.COMPLETED and again.error is None:
         compare_endings(host, again, promise, tally)
+    if request.detail:
+        _compare_layers(host, again, tally)
     if again.first is not None and tally.first is not None:
         tell(ReplayProgress(message=f"searching {tally.first.subject} for the layer"))
-        tally.explain_first(_explained(host, tally.first, again.first))
+        tally.explain_first(_explained(host, tally.first, again))
     equal = not tally.differing or _is_within(promise, tally)
     report = tally.report(
         promise=promise,
@@ -53,9 +55,20 @@ def replay(request: ReplayRequest, run: LoggedRun, host: Host, tell: Tell) -> Re
     return replace(report, subject_id=request.subject_id or run.spec.request_id)
 
 
-def _explained(host: Host, first: Comparison, key: StepKey) -> Comparison:
-    logged = logged_steps(host)[key].components
-    found = trace_step(host, key) if logged is not None and first.found else None
+def _compare_layers(host: Host, again: Again, tally: Tally) -> None:
+    host.wait_layers()
+    for key, step in logged_steps(host).items():
+        compared = compare_layers(host, step, again.traces.get(key))
+        if compared is not None:
+            tally.add(compared)
+
+
+def _explained(host: Host, first: Comparison, again: Again) -> Comparison:
+    assert again.first is not None
+    logged = logged_steps(host)[again.first].components
+    found = again.traces.get(again.first)
+    if found is None and logged is not None and first.found:
+        found = trace_step(host, again.first)
     return name_difference(host, first, logged, found)
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from fastvideo.engine.layers import decode_layers
 from fastvideo.errors import FastVideoError
 from fastvideo.recompute.host import Host
-from fastvideo.replay.types import Comparison
+from fastvideo.replay.types import Comparison, LoggedStep
 from fastvideo.scheduling.traces import ComponentsTraced, ComponentTrace
 
 HOW_TO_GET_LAYERS = (
@@ -40,6 +40,28 @@ def name_difference(
     )
 
 
+def compare_layers(
+    host: Host, step: LoggedStep, found: ComponentsTraced | None
+) -> Comparison | None:
+    """All layers of a step that both sides have; None where the log has none."""
+    if step.components is None or found is None:
+        return None
+    then, why = _layers(host, step.components, local=False)
+    now, _ = _layers(host, found, local=True)
+    first = first_difference(then, now)
+    return Comparison(
+        subject=f"{step.node_id} {step.step_range.stop}/{step.step_range.total} layers",
+        equal=first is None,
+        expected=first.digest if first is not None else "",
+        found=_digest_of(first, now) if first is not None else "",
+        node_id=step.node_id,
+        step=step.step_range.stop,
+        component=first.component if first is not None else "",
+        layer=first.layer if first is not None else "",
+        detail=why or f"{differing(then, now)} of {len(then)} outputs differ",
+    )
+
+
 def first_difference(
     then: Sequence[ComponentTrace], now: Sequence[ComponentTrace]
 ) -> ComponentTrace | None:
@@ -62,6 +84,11 @@ def differing(then: Sequence[ComponentTrace], now: Sequence[ComponentTrace]) -> 
     return sum(
         digests.get((trace.component, trace.layer), trace.digest) != trace.digest for trace in then
     )
+
+
+def _digest_of(wanted: ComponentTrace, traces: Sequence[ComponentTrace]) -> str:
+    key = (wanted.component, wanted.layer)
+    return next(trace.digest for trace in traces if (trace.component, trace.layer) == key)
 
 
 def _layers(

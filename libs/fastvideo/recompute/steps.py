@@ -6,6 +6,7 @@ from typing import Any
 
 from fastvideo.artifacts.types import ArtifactRecord
 from fastvideo.errors import FastVideoError
+from fastvideo.recompute.comparable import is_cached, is_comparable
 from fastvideo.recompute.host import Host
 from fastvideo.replay.tally import Tally, Tell
 from fastvideo.replay.types import Comparison, LoggedStep, ReplayProgress
@@ -57,18 +58,20 @@ def run_again(host: Host, request: RequestSpec, tally: Tally, tell: Tell) -> Aga
                 if isinstance(note, ComponentsTraced):
                     again.traces[key] = note
             step = missing.pop(key, None)
-            if step is not None:
+            if step is not None and is_comparable(host, step, result):
                 comparison = _compared(step, result)
                 if not comparison.equal:
                     again.first = again.first or key
                 tally.add(comparison)
                 tell(_progress(len(logged) - len(missing), len(logged), comparison.subject))
-            if not missing and not whole:
+            if not whole and all(is_cached(host, node_id) for node_id, _ in missing):
                 break
     except FastVideoError as error:
         again.error = error
     again.seconds = time.monotonic() - began
     for key, step in missing.items():
+        if is_cached(host, step.node_id):
+            continue
         again.first = again.first or key
         tally.add(_not_done(step, again.error))
     return again
