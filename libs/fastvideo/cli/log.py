@@ -8,7 +8,7 @@ import os
 
 import typer
 
-from fastvideo.cli import behaviors, rebuild
+from fastvideo.cli import behaviors, log_commands, rebuild
 from fastvideo.cli.log_restored import restored
 from fastvideo.cli.stack import DataOption
 
@@ -18,6 +18,7 @@ def register(parent: typer.Typer) -> None:
     app = typer.Typer(
         help="The event log: read it, follow it, export it, check it.", no_args_is_help=True
     )
+    log_commands.register(app)
     app.command("restored")(restored)
     rebuild.register(app)
     behaviors.register(app)

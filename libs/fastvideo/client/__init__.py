@@ -6,7 +6,23 @@
 
 from fastvideo.client.async_client import DEFAULT_MODEL_ID, AsyncClient
 from fastvideo.client.calls import CallPolicy
+from fastvideo.client.event_log import LogClient, LogEntries
 from fastvideo.client.sync_client import Client
+from fastvideo.client.sync_event_log import SyncLogClient
 from fastvideo.client.types import ModelSummary, Page
+from fastvideo.events.entries import UnreadableEvent
+from fastvideo.events.filters import EventFilter
 
-__all__ = ["DEFAULT_MODEL_ID", "AsyncClient", "CallPolicy", "Client", "ModelSummary", "Page"]
+__all__ = [
+    "DEFAULT_MODEL_ID",
+    "AsyncClient",
+    "CallPolicy",
+    "Client",
+    "EventFilter",
+    "LogClient",
+    "LogEntries",
+    "ModelSummary",
+    "Page",
+    "SyncLogClient",
+    "UnreadableEvent",
+]

@@ -20,6 +20,7 @@ from fastvideo.artifacts.types import ArtifactKind, ArtifactRecord
 from fastvideo.client.behaviors import behaviors
 from fastvideo.client.calls import CallPolicy, call
 from fastvideo.client.downloads import Download, save
+from fastvideo.client.event_log import LogClient
 from fastvideo.client.explanations import explain
 from fastvideo.client.submission import named_as_given, renamed, submit_message
 from fastvideo.client.types import ModelSummary, Page
@@ -60,6 +61,7 @@ class AsyncClient:
         self._artifacts = artifacts_pb2_grpc.ArtifactServiceStub(self._channel)
         self._sessions = sessions_pb2_grpc.SessionServiceStub(self._channel)
         self._log = log_pb2_grpc.EventLogServiceStub(self._channel)
+        self.log = LogClient(self._log, self._policy)
 
     async def __aenter__(self) -> Self:
         return self

@@ -10,6 +10,7 @@ from typing import Any, Self, TypeVar
 from fastvideo.artifacts.types import ArtifactKind, ArtifactRecord
 from fastvideo.client.async_client import AsyncClient
 from fastvideo.client.calls import CallPolicy
+from fastvideo.client.sync_event_log import SyncLogClient
 from fastvideo.client.types import ModelSummary, Page
 from fastvideo.client.uploads import Source
 from fastvideo.events.types import Event
@@ -34,6 +35,7 @@ class Client:
         )
         self._thread.start()
         self._client = self._run(_open(address, policy))
+        self.log = SyncLogClient(self._run, self._client.log)
 
     def __enter__(self) -> Self:
         return self

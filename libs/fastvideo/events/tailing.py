@@ -6,7 +6,7 @@ behind is found as pages are; what comes is read in batches of bounded size.
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import aclosing, asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -72,20 +72,22 @@ class LogFollower:
             yield Told(None, dict(positions))
             while True:
                 # What lies behind; and, after a broken event, the stretch that it stands in.
-                async for told in self._catch_up(wanted, positions):
-                    positions.update(told.position)
-                    yield told
-                try:
-                    async for told in self._live(matcher, positions):
+                async with aclosing(self._catch_up(wanted, positions)) as behind:
+                    async for told in behind:
                         positions.update(told.position)
                         yield told
+                try:
+                    async with aclosing(self._live(matcher, positions)) as coming:
+                        async for told in coming:
+                            positions.update(told.position)
+                            yield told
                 except CorruptLog as error:
                     if error.reason != WRONG_DIGEST:
                         raise
 
     async def _catch_up(
         self, wanted: EventFilter, positions: Mapping[int, int]
-    ) -> AsyncIterator[Told]:
+    ) -> AsyncGenerator[Told, None]:
         after = dict(positions)
         while True:
             page = await self._reader.read_log(wanted, after=after, page_size=_PAGE)
@@ -96,7 +98,9 @@ class LogFollower:
             if page.complete:
                 return
 
-    async def _live(self, matcher: Matcher, positions: Mapping[int, int]) -> AsyncIterator[Told]:
+    async def _live(
+        self, matcher: Matcher, positions: Mapping[int, int]
+    ) -> AsyncGenerator[Told, None]:
         subscription = LogSubscription(self._reader.log, positions, self._wakeups, self._limits)
         looked_to: dict[int, int] = {}
         async with _batches(subscription, self._heartbeat_s) as batches:

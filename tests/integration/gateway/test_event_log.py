@@ -106,12 +106,14 @@ async def next_entry(told: Any) -> str:
 
 
 async def test_a_wrong_question_names_its_field(log: "EventLogServiceAsyncStub") -> None:
+    misspelt = log_pb2.EventFilter(types=["request.acepted"])
+    unprintable = log_pb2.EventFilter(request_ids=["a\n"])
     wrong = {
-        "filter.types": log_pb2.ReadLogRequest(filter={"types": ["request.acepted"]}),
+        "filter.types": log_pb2.ReadLogRequest(filter=misspelt),
         "after[0]": log_pb2.ReadLogRequest(after={0: 99}),
         "after": log_pb2.ReadLogRequest(after={7: 0}),
         "page_size": log_pb2.ReadLogRequest(page_size=1001),
-        "filter.request_ids[0]": log_pb2.ReadLogRequest(filter={"request_ids": ["a\n"]}),
+        "filter.request_ids[0]": log_pb2.ReadLogRequest(filter=unprintable),
     }
     for field, request in wrong.items():
         with pytest.raises(grpc.aio.AioRpcError) as caught:
