@@ -2,15 +2,18 @@
 
 import importlib
 import inspect
+from dataclasses import FrozenInstanceError
 from datetime import UTC, datetime
 
 import pytest
 
 from fastvideo import wire
 from fastvideo.api.common.v1 import request_pb2
+from fastvideo.artifacts.events import ByteRange
 from fastvideo.errors import InvalidField
 from fastvideo.requests.events import RequestAccepted
 from fastvideo.requests.types import (
+    ErrorDetail,
     LatentPart,
     OutputSpec,
     RequestKind,
@@ -114,3 +117,25 @@ def test_a_moment_that_is_none_is_refused_by_name(seconds: int, nanos: int) -> N
     message.deadline.seconds, message.deadline.nanos = seconds, nanos
     with pytest.raises(InvalidField, match=r"RequestSpec\.deadline"):
         wire.from_proto(RequestSpec, message)
+
+
+def test_a_value_that_came_is_as_frozen_as_one_that_was_made() -> None:
+    loop = LoopRef(request_id="req_1", node_id="denoise", attempt=1)
+    came = wire.decode(LoopRef, wire.encode(loop))
+    assert type(came) is LoopRef
+    assert hash(came) == hash(loop)
+    with pytest.raises(FrozenInstanceError):
+        came.attempt = 2  # type: ignore[misc]
+
+
+def test_a_value_that_checks_itself_does_so_when_it_comes() -> None:
+    message = wire.to_proto(ByteRange(start=1, stop=2))
+    message.stop = 1
+    with pytest.raises(InvalidField, match="byte_range.stop"):
+        wire.from_proto(ByteRange, message)
+
+
+def test_maps_come_in_the_order_of_their_keys() -> None:
+    given = {f"k{i}": str(i) for i in reversed(range(50))}
+    error = wire.decode(ErrorDetail, wire.encode(ErrorDetail(reason="R", attributes=given)))
+    assert list(error.attributes) == sorted(given)

@@ -39,13 +39,36 @@ def builder(cls: Any) -> Build:
     descriptor = message_class(cls).DESCRIPTOR
     # What the written function refers to, by name.
     scope: dict[str, Any] = {"cls": cls}
-    parts = [
-        f"{name}={_expression(descriptor, name, hint, scope)}" for name, hint in fields(cls).items()
-    ]
-    source = f"def build(m):\n    return cls({', '.join(parts)})"
+    values = {
+        name: _expression(descriptor, name, hint, scope) for name, hint in fields(cls).items()
+    }
+    if _is_plain(cls):
+        scope["Draft"] = type(f"{cls.__name__}Draft", (), {"__slots__": cls.__slots__})
+        lines = ["o = Draft()", *(f"o.{name} = {value}" for name, value in values.items())]
+        lines += ["o.__class__ = cls", "return o"]
+    else:
+        given = ", ".join(f"{name}={value}" for name, value in values.items())
+        lines = [f"return cls({given})"]
+    source = "\n    ".join(["def build(m):", *lines])
     exec(compile(source, f"<wire {cls.__name__}>", "exec"), scope)
     build: Build = scope["build"]
     return build
+
+
+def _is_plain(cls: Any) -> bool:
+    """Whether `__init__` does nothing but set the slots.
+
+    Of a frozen dataclass it does so through `object.__setattr__`, at several times the cost of
+    setting them; objects of such classes are drafted in a class of the same slots, not frozen, and
+    become frozen by a change of class.
+    """
+    slots = cls.__dict__.get("__slots__")
+    return (
+        cls.__bases__ == (object,)
+        and not hasattr(cls, "__post_init__")
+        and slots is not None
+        and tuple(slots) == tuple(fields(cls))
+    )
 
 
 def _expression(descriptor: Any, name: str, hint: Any, scope: dict[str, Any]) -> str:
@@ -61,7 +84,8 @@ def _expression(descriptor: Any, name: str, hint: Any, scope: dict[str, Any]) ->
         return f"{get}(m.{name})"
     if field.is_repeated:
         convert = _put(scope, get, _converter(field, typing.get_args(hint)[0]))
-        return f"tuple(m.{name})" if convert is None else f"tuple(map({get}, m.{name}))"
+        each = "r" if convert is None else f"map({get}, r)"
+        return f"tuple({each}) if (r := m.{name}) else ()"
     hint, optional = strip_none(hint)
     convert = _put(scope, get, _converter(field, hint))
     value = f"m.{name}" if convert is None else f"{get}(m.{name})"
