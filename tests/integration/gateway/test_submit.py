@@ -63,8 +63,10 @@ async def test_what_is_given_is_used_exactly(world: World) -> None:
         guidance_scale=1.5,
         flow_shift=2.0,
         seed=9,
+        sampler="flow_sde",
+        noise_level=0.25,
     )
-    outputs = request_pb2.OutputSpec(sheet=True, latents=True)
+    outputs = request_pb2.OutputSpec(sheet=True, latents=True, capture=request_pb2.CAPTURE_BEHAVIOR)
     response = await world.stub.SubmitRequest(
         submit_message(sampling=sampling, outputs=outputs, priority=5)
     )
@@ -132,6 +134,8 @@ BAD_INPUT: list[tuple[Callable[[], gateway_pb2.SubmitRequestRequest], type, str,
     (lambda: sampled(seed=-1), InvalidField, "sampling.seed", "0 to"),
     (lambda: sampled(guidance_scale=math.nan), InvalidField, "sampling.guidance_scale", "1 to 20"),
     (lambda: sampled(flow_shift=math.inf), InvalidField, "sampling.flow_shift", "0.1 to 20"),
+    (lambda: sampled(sampler="euler"), InvalidField, "sampling.sampler", "flow_sde"),
+    (lambda: sampled(noise_level=0.5), InvalidField, "sampling.noise_level", "flow_sde"),
     (lambda: sampled(num_frames=8), InvalidField, "sampling.num_frames", "nearest: 5 or 9"),
     (with_unknown_field, InvalidField, "99", "idempotency_key"),
     (with_unknown_sampling, InvalidField, "sampling.99", "guidance_scale"),
