@@ -131,7 +131,7 @@ def test_a_value_that_came_is_as_frozen_as_one_that_was_made() -> None:
 def test_a_value_that_checks_itself_does_so_when_it_comes() -> None:
     message = wire.to_proto(ByteRange(start=1, stop=2))
     message.stop = 1
-    with pytest.raises(InvalidField, match="byte_range.stop"):
+    with pytest.raises(InvalidField, match=r"byte_range\.stop"):
         wire.from_proto(ByteRange, message)
 
 
