@@ -17,6 +17,7 @@ from fastvideo.events.terms import (
     TENANT,
     TYPE,
     WORKER,
+    envelope_terms,
     term,
     terms_of,
 )
@@ -60,8 +61,7 @@ class Matcher:
     def matches(self, found: FoundEvent) -> bool:
         """Whether to let an event through; a broken one passes by what is known of it."""
         if isinstance(found, UnreadableEvent):
-            known = {term(TYPE, found.type), term(STREAM, found.stream_id)}
-            return all(group & known or not _is_known_of_broken(group) for group in self.groups)
+            return self._may_be_about(found)
         return self._is_in_time(found) and self._is_about(found)
 
     def _is_in_time(self, stored: StoredEvent) -> bool:
@@ -74,6 +74,15 @@ class Matcher:
             return True
         terms = terms_of(stored)
         return all(not group.isdisjoint(terms) for group in self.groups)
+
+    def _may_be_about(self, broken: UnreadableEvent) -> bool:
+        """Whether what is known of a broken event agrees with every group that it speaks to."""
+        known = envelope_terms(broken.type, broken.stream_id)
+        kinds = {name.partition(":")[0] for name in known}
+        return all(
+            group & known or not any(name.partition(":")[0] in kinds for name in group)
+            for group in self.groups
+        )
 
 
 def types_named(names: Iterable[str]) -> frozenset[str]:
@@ -121,8 +130,3 @@ def _groups(wanted: EventFilter) -> Iterator[frozenset[str]]:
 def _check_count(field: str, values: tuple[str, ...]) -> None:
     if len(values) > VALUES_MAX:
         raise InvalidField(field, f"{len(values)} values", f"at most {VALUES_MAX}")
-
-
-def _is_known_of_broken(group: frozenset[str]) -> bool:
-    kinds = {item.partition(":")[0] for item in group}
-    return bool(kinds & {TYPE, STREAM})

@@ -53,12 +53,18 @@ def term(kind: str, name: str) -> str:
     return f"{kind}:{name}"
 
 
+def envelope_terms(type_: str, stream_id: str) -> set[str]:
+    """What an event is about by its type and its stream alone."""
+    found = {term(TYPE, type_), term(STREAM, stream_id)}
+    for prefix, kind in _STREAMS.items():
+        if stream_id.startswith(prefix):
+            found.add(term(kind, stream_id.removeprefix(prefix)))
+    return found
+
+
 def terms_of(stored: StoredEvent) -> frozenset[str]:
     """Everything that an event is about; of one that cannot be read, what its envelope says."""
-    found = {term(TYPE, stored.type), term(STREAM, stored.stream_id)}
-    for prefix, kind in _STREAMS.items():
-        if stored.stream_id.startswith(prefix):
-            found.add(term(kind, stored.stream_id.removeprefix(prefix)))
+    found = envelope_terms(stored.type, stored.stream_id)
     try:
         metadata = events_pb2.EventMetadata.FromString(stored.metadata)
     except DecodeError:
