@@ -45,6 +45,13 @@ class Environment:
         value = self.text(name)
         return Path(value) if value else None
 
+    def switch(self, name: str, default: bool) -> bool:
+        """ "on" or "off"."""
+        value = self.text(name, "on" if default else "off").lower()
+        if value not in ("on", "off"):
+            raise InvalidField(name, value, "on or off")
+        return value == "on"
+
     def count(self, name: str, default: int) -> int:
         """A whole number, 1 or more."""
         value = self.text(name)

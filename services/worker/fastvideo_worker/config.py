@@ -38,6 +38,8 @@ class Config:
     drain_grace_s: float = 8.0
     # How long loops are kept while no scheduler is attached.
     keep_loops_s: float = 30.0
+    # Fail a unit whose output is not finite at once, and name the step and the component.
+    watch_finite: bool = True
     log_level: str = "INFO"
     otlp_endpoint: str | None = None
 
@@ -68,6 +70,7 @@ def load_config(environment: Environment) -> Config:
             "FASTVIDEO_DRAIN_GRACE_S", defaults.drain_grace_s, least=0
         ),
         keep_loops_s=environment.number("FASTVIDEO_KEEP_LOOPS_S", defaults.keep_loops_s, least=0),
+        watch_finite=environment.switch("FASTVIDEO_WATCH_FINITE", defaults.watch_finite),
         log_level=environment.log_level,
         otlp_endpoint=environment.otlp_endpoint,
     )

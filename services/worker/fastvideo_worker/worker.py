@@ -74,6 +74,7 @@ class Worker:
             clock=self._clock,
             shelf=artifacts,
             tier=self._tier(),
+            watch_finite=config.watch_finite,
         )
         self._status = WorkerStatus(
             worker_id=config.service_id,

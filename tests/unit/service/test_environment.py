@@ -50,3 +50,10 @@ def test_what_is_absent_or_empty_takes_the_default() -> None:
 
 def test_words_are_what_stands_between_commas() -> None:
     assert Environment({"X": "a:1, b:2,,"}).words("X") == ("a:1", "b:2")
+
+
+def test_a_switch_is_on_or_off() -> None:
+    environment = Environment({"A": "OFF", "B": "on", "C": "yes"})
+    assert [environment.switch(name, True) for name in ("A", "B", "D")] == [False, True, True]
+    with pytest.raises(InvalidField, match="on or off"):
+        environment.switch("C", True)

@@ -35,6 +35,7 @@ def test_everything_is_read() -> None:
                 "OMP_NUM_THREADS": "1",
                 "FASTVIDEO_ROLE_MEMORY": "decode/activations=0.5, write/staging=1",
                 "FASTVIDEO_DRAIN_GRACE_S": "2.5",
+                "FASTVIDEO_WATCH_FINITE": "off",
                 "FASTVIDEO_LOG_LEVEL": "debug",
             }
         )
@@ -52,6 +53,7 @@ def test_everything_is_read() -> None:
         compute_slots=2,
         role_memory={"decode/activations": 0.5, "write/staging": 1.0},
         drain_grace_s=2.5,
+        watch_finite=False,
         log_level="DEBUG",
     )
 
