@@ -163,6 +163,7 @@ def _print_addresses(gateway: str, http: str, folder: DataFolder, *, detached: b
     typer.echo(f"ready; {stop}")
     typer.echo(f"  gRPC  {gateway}")
     typer.echo(f"  HTTP  http://{http}")
+    typer.echo(f"  page  http://{http}/")
     typer.echo(f"  data  {folder.root}")
     sys.stdout.flush()
 

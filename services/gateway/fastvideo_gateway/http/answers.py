@@ -1,10 +1,8 @@
-"""Domain values as JSON, and typed errors as answers."""
+"""Domain values as JSON, and typed errors as records."""
 
 from typing import Any, Final
 
 import pydantic_core
-from starlette.exceptions import HTTPException
-from starlette.requests import Request
 from starlette.responses import Response
 
 from fastvideo.errors import (
@@ -20,9 +18,6 @@ from fastvideo.errors import (
     Unavailable,
 )
 from fastvideo.rpc.errors import from_status, to_status
-from fastvideo.telemetry.logging import get_logger
-
-_LOG: Final = get_logger(__name__)
 
 # As google.rpc maps its codes to HTTP.
 _STATUSES: Final[tuple[tuple[type[FastVideoError], int], ...]] = (
@@ -36,7 +31,7 @@ _STATUSES: Final[tuple[tuple[type[FastVideoError], int], ...]] = (
     (DeadlineExceeded, 504),
     (Unavailable, 503),
 )
-_INTERNAL: Final = 500
+INTERNAL: Final = 500
 
 
 def to_json(value: Any) -> bytes:
@@ -77,29 +72,4 @@ def error_record(error: FastVideoError) -> dict[str, Any]:
 
 def status_of(error: FastVideoError) -> int:
     """The HTTP status of an error."""
-    return next((status for kind, status in _STATUSES if isinstance(error, kind)), _INTERNAL)
-
-
-async def typed_error(_: Request, error: Exception) -> Response:
-    """The answer of a typed error."""
-    assert isinstance(error, FastVideoError)
-    status = status_of(error)
-    if status == _INTERNAL:
-        _LOG.error("request failed", error=error.message, reason=error.reason, exc_info=error)
-    return json_answer({"error": error_record(error)}, status)
-
-
-async def http_error(_: Request, error: Exception) -> Response:
-    """The answer when there is no such path, or not by that method."""
-    assert isinstance(error, HTTPException)
-    reason = {404: "NO_SUCH_PATH", 405: "METHOD_NOT_ALLOWED"}.get(error.status_code, "REFUSED")
-    record = {"reason": reason, "message": error.detail, "field": "", "attributes": {}}
-    answer = json_answer({"error": record}, error.status_code)
-    answer.headers.update(error.headers or {})
-    return answer
-
-
-async def unexpected_error(_: Request, error: Exception) -> Response:
-    """The answer to a defect; the server's log has its stack."""
-    hidden = FastVideoError(str(error))
-    return json_answer({"error": error_record(hidden)}, _INTERNAL)
+    return next((status for kind, status in _STATUSES if isinstance(error, kind)), INTERNAL)

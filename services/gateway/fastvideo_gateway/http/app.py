@@ -15,19 +15,23 @@ from starlette.types import ASGIApp
 from fastvideo.errors import FastVideoError
 from fastvideo.events.reading import LogReader
 from fastvideo_gateway.health import Readiness
-from fastvideo_gateway.http.answers import http_error, json_answer, typed_error, unexpected_error
+from fastvideo_gateway.http.answers import json_answer
 from fastvideo_gateway.http.artifacts import ArtifactRoutes
 from fastvideo_gateway.http.events import EventRoutes
 from fastvideo_gateway.http.guard import Guard
 from fastvideo_gateway.http.health import health_routes
 from fastvideo_gateway.http.live import LiveRoutes
+from fastvideo_gateway.http.openai.models import OpenAiModels
+from fastvideo_gateway.http.openai.videos import OpenAiVideos
 from fastvideo_gateway.http.page import page_routes
+from fastvideo_gateway.http.refusals import http_error, typed_error, unexpected_error
 from fastvideo_gateway.http.replays import ReplayRoutes, Replays
 from fastvideo_gateway.http.requests import RequestRoutes
 from fastvideo_gateway.http.streams import Streams
 from fastvideo_gateway.models import ModelDirectory
 from fastvideo_gateway.past import RequestPast
 from fastvideo_gateway.service import GatewayParts
+from fastvideo_gateway.uploads import InputUploads
 
 if TYPE_CHECKING:
     from fastvideo.api.artifacts.v1.artifacts_pb2_grpc import ArtifactServiceAsyncStub
@@ -52,13 +56,16 @@ def http_app(parts: HttpParts, listen: str) -> ASGIApp:
     """Everything that is under the gateway's HTTP address."""
     gateway = parts.gateway
     streams = Streams(parts.closing)
+    artifacts = ArtifactRoutes(parts.artifacts)
     routes: Sequence[BaseRoute] = (
         *health_routes(parts.readiness),
         *LiveRoutes(gateway.watches, gateway.lister, streams).routes,
         *RequestRoutes(gateway.lister, gateway.explainer, parts.past).routes,
         *EventRoutes(parts.reader).routes,
         *ReplayRoutes(parts.replays, streams).routes,
-        *ArtifactRoutes(parts.artifacts).routes,
+        *artifacts.routes,
+        *OpenAiVideos(gateway, artifacts, InputUploads(parts.artifacts), streams).routes,
+        *OpenAiModels(gateway.models).routes,
         _models(gateway.models),
         *page_routes(),
     )

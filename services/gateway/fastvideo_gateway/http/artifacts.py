@@ -62,10 +62,16 @@ class ArtifactRoutes:
         return [Route(one, self._get), Route(f"{one}/content", self._content)]
 
     async def _get(self, request: Request) -> Response:
-        return json_answer({"artifact": await self._record(request)})
+        return json_answer(
+            {"artifact": await self._record(str(request.path_params["artifact_id"]))}
+        )
 
     async def _content(self, request: Request) -> Response:
-        record = await self._record(request)
+        return await self.content(request, str(request.path_params["artifact_id"]))
+
+    async def content(self, request: Request, artifact_id: str) -> Response:
+        """An artifact's bytes, or the range of them that the request asks for."""
+        record = await self._record(artifact_id)
         if not record.digest:
             raise FailedPrecondition(
                 f"artifact {record.artifact_id} is not stored yet", subject="artifact_id"
@@ -93,8 +99,7 @@ class ArtifactRoutes:
             self._bytes(record.artifact_id, part), 206 if span else 200, headers=headers
         )
 
-    async def _record(self, request: Request) -> ArtifactRecord:
-        artifact_id = str(request.path_params["artifact_id"])
+    async def _record(self, artifact_id: str) -> ArtifactRecord:
         require_name("artifact_id", artifact_id, "the id of an artifact")
         asked = artifacts_pb2.StatArtifactRequest(artifact_id=artifact_id)
         try:

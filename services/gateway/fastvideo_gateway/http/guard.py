@@ -9,7 +9,10 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from fastvideo.errors import DeadlineExceeded, FastVideoError, InvalidField, ResourceExhausted
-from fastvideo_gateway.http.answers import error_record, json_answer
+from fastvideo_gateway.http.answers import error_record
+from fastvideo_gateway.http.openai.asked import BODY_BYTES_MAX as OPENAI_BODY_BYTES_MAX
+from fastvideo_gateway.http.openai.errors import PREFIX as OPENAI
+from fastvideo_gateway.http.refusals import refusal
 
 BODY_BYTES_MAX: Final = 256 * 1024
 BODY_TIMEOUT_S: Final = 10.0
@@ -50,28 +53,34 @@ class Guard:
         refused = self._refusal(scope["path"], headers)
         if refused is not None:
             status, error = refused
-            answer = json_answer({"error": error_record(error)}, status)
+            answer = refusal(scope["path"], error_record(error), status)
             await answer(scope, receive, send_safe)
             return
-        await self._app(scope, _bounded(receive), send_safe)
+        await self._app(scope, _bounded(receive, bytes_max_of(scope["path"])), send_safe)
 
     def _refusal(self, path: str, headers: Headers) -> tuple[int, FastVideoError] | None:
         name = headers.get("host", "").rpartition(":")[0] or headers.get("host", "")
         if self._local_only and not path.startswith("/health/") and name not in _LOOPBACK:
             return 421, InvalidField("Host", name, "localhost or 127.0.0.1")
         length = headers.get("content-length", "0")
-        if length.isdecimal() and int(length) > BODY_BYTES_MAX:
-            return 413, _too_large()
+        bytes_max = bytes_max_of(path)
+        if length.isdecimal() and int(length) > bytes_max:
+            return 413, _too_large(bytes_max)
         return None
 
 
-def _too_large() -> ResourceExhausted:
+def bytes_max_of(path: str) -> int:
+    """The most bytes that a body on a path may have."""
+    return OPENAI_BODY_BYTES_MAX if path.startswith(OPENAI) else BODY_BYTES_MAX
+
+
+def _too_large(bytes_max: int) -> ResourceExhausted:
     return ResourceExhausted(
-        f"a body has at most {BODY_BYTES_MAX} bytes", reason="BODY_TOO_LARGE", subject="body"
+        f"a body has at most {bytes_max} bytes", reason="BODY_TOO_LARGE", subject="body"
     )
 
 
-def _bounded(receive: Receive) -> Receive:
+def _bounded(receive: Receive, bytes_max: int) -> Receive:
     """The same, within the limits of bytes and time."""
     received = 0
     complete = False
@@ -86,8 +95,8 @@ def _bounded(receive: Receive) -> Receive:
         except TimeoutError as error:
             raise DeadlineExceeded("the body did not come in time", subject="body") from error
         received += len(message.get("body", b""))
-        if received > BODY_BYTES_MAX:
-            raise _too_large()
+        if received > bytes_max:
+            raise _too_large(bytes_max)
         complete = not message.get("more_body", False)
         return message
 

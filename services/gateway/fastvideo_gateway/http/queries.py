@@ -1,6 +1,7 @@
 """Parameters and bodies of callers, checked before anything is looked up."""
 
-from typing import Final, TypeVar
+from collections.abc import Mapping
+from typing import Any, Final, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 from starlette.requests import Request
@@ -41,6 +42,14 @@ async def read_body(request: Request, model: type[M]) -> M:
         raise InvalidField("Content-Type", content_type, JSON_TYPE)
     try:
         return model.model_validate_json(await request.body())
+    except ValidationError as error:
+        raise _named(error, model) from error
+
+
+def validated(fields: Mapping[str, Any], model: type[M]) -> M:
+    """Fields, such as those of a form, as a model. Raises InvalidField naming the field."""
+    try:
+        return model.model_validate(fields)
     except ValidationError as error:
         raise _named(error, model) from error
 
