@@ -192,6 +192,13 @@ def context_from(traceparent: str) -> Context:
     return _PROPAGATOR.extract({TRACEPARENT: traceparent}, context=Context())
 
 
+def link(span: Span, traceparent: str) -> None:
+    """Link a span to one of another time, named by its traceparent; an empty one links nothing."""
+    context = trace.get_current_span(context_from(traceparent)).get_span_context()
+    if context.is_valid:
+        span.add_link(context)
+
+
 def record_error(span: Span, error: BaseException) -> None:
     """Mark a span failed by an error: its reason, its subject, and a message without secrets.
 

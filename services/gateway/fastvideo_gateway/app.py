@@ -39,6 +39,9 @@ from fastvideo_gateway.models import ModelDirectory
 from fastvideo_gateway.offers import offered_models
 from fastvideo_gateway.past import RequestPast
 from fastvideo_gateway.proxy import ArtifactProxy, SessionProxy
+from fastvideo_gateway.replay_service import replay_service
+from fastvideo_gateway.replaying import Replayer, ReplayParts
+from fastvideo_gateway.served import ServedStates
 from fastvideo_gateway.service import GatewayParts, GatewayService
 from fastvideo_gateway.stored_inputs import StoredInputs
 from fastvideo_gateway.submission import ChecksInputs, Submitter
@@ -139,6 +142,16 @@ async def running_gateway(config: Config) -> AsyncIterator[RunningGateway]:
             KeptProjections(config.postgres_dsn, log, event_log.projections),
             behind=[projections_pb2_grpc.ProjectionServiceStub(sessions)],
         )
+        replayer = Replayer(
+            ReplayParts(
+                log=log,
+                served=ServedStates(index, core.projector, session_stub, artifact_stub),
+                workers=index,
+                behaviors=event_log.behaviors,
+                catalog=catalog,
+                shard=config.shard,
+            )
+        )
         server = Server(
             config.listen,
             (
@@ -148,12 +161,13 @@ async def running_gateway(config: Config) -> AsyncIterator[RunningGateway]:
                     SessionProxy(session_stub),
                     EventLogService(event_log),
                 ),
+                replay_service(replayer),
                 projections.service(),
             ),
             ready=False,
         )
         readiness = Readiness()
-        http = _http(config.http_listen, core, event_log.reader, artifact_stub, readiness)
+        http = _http(config.http_listen, core, event_log.reader, replayer, artifact_stub, readiness)
         task = asyncio.create_task(_run(core, event_log, readiness, server), name="gateway")
         stack.push_async_callback(end_task, task)
         await stack.enter_async_context(server)
@@ -202,6 +216,7 @@ def _http(
     listen: str,
     core: Core,
     reader: LogReader,
+    replayer: Replayer,
     artifacts: "ArtifactServiceAsyncStub",
     readiness: Readiness,
 ) -> HttpListener | None:
@@ -209,7 +224,7 @@ def _http(
         return None
     closing = asyncio.Event()
     past = RequestPast(core.parts.log, SystemClock())
-    parts = HttpParts(core.parts, past, reader, None, artifacts, readiness, closing)
+    parts = HttpParts(core.parts, past, reader, replayer.replay, artifacts, readiness, closing)
     return HttpListener(listen, http_app(parts, listen), closing)
 
 
