@@ -99,7 +99,7 @@ class ArtifactWriter:
         file = file_of(state.outputs[index])
         loop = state.loop
         # A file is at most about as large as what it is made of, and its container.
-        size = resident_bytes(state.values[file.value]) + _CONTAINER_BYTES
+        size = file.copies * resident_bytes(state.values[file.value]) + _CONTAINER_BYTES
         unit = WorkUnit(
             unit_id=f"{loop.request_id}/{loop.node_id}/{loop.attempt}/{index}",
             loop=loop,

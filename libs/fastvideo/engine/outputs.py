@@ -34,6 +34,8 @@ class OutputFile:
     name: str
     content_type: str
     encode: Encode
+    # How often what it is made of is in memory while it is encoded.
+    copies: int = 1
 
 
 def wanted_files(outputs: OutputSpec, values: Mapping[str, Any]) -> tuple[OutputFile, ...]:
@@ -149,5 +151,6 @@ _FILES: Final = (
         "trajectory.safetensors",
         _TENSORS,
         _trajectory,
+        copies=2,
     ),
 )
