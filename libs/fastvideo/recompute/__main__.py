@@ -3,7 +3,7 @@
     python -m fastvideo.recompute [--checkpoints DIR] [--family PACKAGE] [--artifacts HOST:PORT]
 
 It reads one `worker.v1.ReplayRequest` from its standard input and writes
-`replay.v1.ReplayResponse`s to its standard output, each as `fastvideo.recompute.framing` has
+`replay.v1.ReplayResponse`s to its standard output, each as `fastvideo.replay.framing` has
 them. It ends when its input ends, so that nobody who dies leaves it behind. The status is 0 after
 a report, whatever that says; 1 after an error, which the last line of standard error has as JSON.
 """
@@ -22,7 +22,7 @@ from fastvideo import wire
 from fastvideo.api.replay.v1 import replay_pb2
 from fastvideo.api.worker.v1 import worker_pb2
 from fastvideo.errors import FastVideoError, InvalidField
-from fastvideo.recompute.framing import CutOff, frame, read_message
+from fastvideo.replay.framing import CutOff, frame, read_message
 from fastvideo.recompute.host import HostSetup
 from fastvideo.recompute.kinds import run_replay
 from fastvideo.recompute.sources import ArtifactServiceSources, NoSources

@@ -22,6 +22,7 @@ from fastvideo.memory.system import resident_process_bytes
 from fastvideo.model.cache_checks import check_record
 from fastvideo.model.caching import CacheClass, CacheRecord
 from fastvideo.model.transfers import TransferManifest
+from fastvideo.replay.process import Replays
 from fastvideo.scheduling.commands import ExecuteBatch, PrepareLoop
 from fastvideo.scheduling.events import LoopFailed
 from fastvideo.scheduling.work import CancelScope
@@ -32,7 +33,7 @@ from fastvideo_worker.commands import Commands
 from fastvideo_worker.fence import Fence
 from fastvideo_worker.lanes import Lane
 from fastvideo_worker.models import Models
-from fastvideo_worker.replaying import Replays, check_request
+from fastvideo_worker.replaying import check_request
 from fastvideo_worker.status import WorkerStatus
 
 _LOG: Final = get_logger(__name__)

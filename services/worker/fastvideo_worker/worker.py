@@ -20,6 +20,7 @@ from fastvideo.engine.request_inputs import RequestInputs
 from fastvideo.engine.residents import Residents
 from fastvideo.ids import new_id
 from fastvideo.memory.pools import MemoryPools, MemoryTag
+from fastvideo.replay.process import Replays
 from fastvideo.rpc.channel import MIB, open_channel
 from fastvideo.rpc.server import Server, Service
 from fastvideo.telemetry.logging import get_logger
@@ -30,7 +31,7 @@ from fastvideo_worker.commands import Commands
 from fastvideo_worker.config import Config
 from fastvideo_worker.lanes import Lane
 from fastvideo_worker.models import Models
-from fastvideo_worker.replaying import Replays, replay_command
+from fastvideo_worker.replaying import replay_command
 from fastvideo_worker.service import WorkerService
 from fastvideo_worker.status import IO_SLOTS, WorkerStatus
 
