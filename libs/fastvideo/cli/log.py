@@ -8,7 +8,7 @@ import os
 
 import typer
 
-from fastvideo.cli import behaviors, log_commands, rebuild
+from fastvideo.cli import behaviors, log_commands, log_retention, rebuild
 from fastvideo.cli.log_restored import restored
 from fastvideo.cli.stack import DataOption
 
@@ -21,6 +21,7 @@ def register(parent: typer.Typer) -> None:
     log_commands.register(app)
     app.command("restored")(restored)
     rebuild.register(app)
+    log_retention.register(app)
     behaviors.register(app)
     parent.add_typer(app, name="log")
 

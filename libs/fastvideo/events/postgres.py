@@ -5,7 +5,7 @@ compares and sets the streams, and inserts; it commits on its own. The partition
 held until then, which makes the order of offsets the order of commits.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from fastvideo.blobs import BlobStore
@@ -243,7 +243,7 @@ def _joined(
     return (*archived, *live)[:limit]
 
 
-def _stored(row: Sequence[Any]) -> StoredEvent:
+def _stored(row: Iterable[Any]) -> StoredEvent:
     stored = StoredEvent(*row)
     if payload_digest(stored.payload) != stored.payload_sha256:
         raise wrong_digest(stored)

@@ -43,6 +43,12 @@ def load_credentials(path: Path) -> Credentials | None:
         ) from None
 
 
+def ensure_master_key(path: Path) -> None:
+    """Make the key of tenants' keys, unless it is there (0600). Losing it loses their texts."""
+    if not path.exists():
+        write_private(path, f"{secrets.token_hex(32)}\n")
+
+
 def make_credentials(path: Path) -> Credentials:
     """New credentials, written to the file (0600)."""
     credentials = Credentials()

@@ -32,3 +32,13 @@ def running_database(data: Path | None = None) -> str:
             reason="NO_DATABASE",
         )
     return postgres_dsn(APP, credentials.postgres_app, port)
+
+
+def running_archive(data: Path | None = None) -> str:
+    """Where the local stack's archives are. Raises Unavailable when no local stack is ready."""
+    running = find_running(data)
+    if running is None:
+        raise Unavailable(
+            "no local stack is running; name the archive with --archive-url URL", reason="NO_STACK"
+        )
+    return options_for(running.data, os.environ).folder.archive.as_uri()

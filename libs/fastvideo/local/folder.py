@@ -4,9 +4,10 @@ stack.lock         held by the running supervisor; its content is that superviso
 stack.json         parts, processes, addresses (state.py)
 ports.json         ports, chosen once (ports.py)
 credentials.json   passwords (credentials.py)
+master.key         the key of tenants' keys (credentials.py)
 config/            configuration written for the servers at each start
 logs/              <part>.log and <part>.log.1
-postgres/ nats/ redis/ blobs/    the data itself
+postgres/ nats/ redis/ blobs/ archive/    the data itself
 checkpoints/       the default place for checkpoints that users bring
 runtime/           a copy of Postgres, only where its own user cannot read the installed one
 """
@@ -49,6 +50,10 @@ class DataFolder:
         return self.root / "credentials.json"
 
     @property
+    def master_key(self) -> Path:
+        return self.root / "master.key"
+
+    @property
     def config(self) -> Path:
         return self.root / "config"
 
@@ -71,6 +76,10 @@ class DataFolder:
     @property
     def blobs(self) -> Path:
         return self.root / "blobs"
+
+    @property
+    def archive(self) -> Path:
+        return self.root / "archive"
 
     @property
     def checkpoints(self) -> Path:
@@ -107,7 +116,8 @@ class DataFolder:
             )
 
     def _private_folders(self) -> tuple[Path, ...]:
-        return (self.config, self.logs, self.nats, self.redis, self.blobs, self.checkpoints)
+        servers = (self.config, self.logs, self.nats, self.redis)
+        return (*servers, self.blobs, self.archive, self.checkpoints)
 
 
 def default_data_folder(environment: Mapping[str, str]) -> Path:

@@ -89,6 +89,8 @@ def _shared_environment(
         "FASTVIDEO_SESSIONS_ADDRESS": f"{HOST}:{ports['sessions']}",
         "FASTVIDEO_SCHEDULER_ADDRESSES": ",".join(f"{HOST}:{ports[name]}" for name in schedulers),
         "FASTVIDEO_BLOBS_URL": config.folder.blobs.as_uri(),
+        "FASTVIDEO_ARCHIVE_URL": config.folder.archive.as_uri(),
+        "FASTVIDEO_MASTER_KEY_FILE": str(config.folder.master_key),
         "FASTVIDEO_MODELS": config.models,
         "FASTVIDEO_CHECKPOINTS": str(config.checkpoints or config.folder.checkpoints),
         "FASTVIDEO_LOG_LEVEL": config.log_level,
@@ -104,6 +106,8 @@ def _worker_environment(shared: Mapping[str, str]) -> dict[str, str]:
     # At the embedded model's size one thread is faster than two; a spinning one starves the rest.
     defaults = {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}
     environment = {**defaults, **shared}
-    # A worker writes no event: it has no business with the database.
+    # A worker writes no event: it has no business with the database, nor with its keys.
     del environment["FASTVIDEO_POSTGRES_DSN"]
+    environment.pop("FASTVIDEO_MASTER_KEY", None)
+    del environment["FASTVIDEO_MASTER_KEY_FILE"]
     return environment

@@ -7,7 +7,12 @@ import time
 from collections.abc import Callable, Coroutine, Iterator
 
 from fastvideo.local.config import StackConfig
-from fastvideo.local.credentials import Credentials, load_credentials, make_credentials
+from fastvideo.local.credentials import (
+    Credentials,
+    ensure_master_key,
+    load_credentials,
+    make_credentials,
+)
 from fastvideo.local.errors import DataDamaged
 from fastvideo.local.folder import DataFolder, require_reach
 from fastvideo.local.leftovers import end_leftovers
@@ -79,6 +84,7 @@ def plan_stack(config: StackConfig) -> StackPlan:
         kept=_KEPT_PORTS,
     )
     credentials = _credentials(folder)
+    ensure_master_key(folder.master_key)
     urls = ServerUrls(
         postgres_dsn=config.postgres_url
         or postgres_dsn(APP, credentials.postgres_app, ports["postgres"]),

@@ -12,6 +12,7 @@ from fastvideo.blobs import ObjectBlobStore, open_blobs
 from fastvideo.clock import SystemClock
 from fastvideo.events.appender import Appender
 from fastvideo.events.open_bus import open_bus
+from fastvideo.events.open_log import LogConfig
 from fastvideo.events.postgres import PostgresEventStore
 from fastvideo.rpc.server import Server, Service
 from fastvideo.telemetry.logging import get_logger
@@ -43,7 +44,9 @@ class RunningArtifacts:
 async def running_artifacts(config: Config) -> AsyncIterator[RunningArtifacts]:
     """The serving server; leaving the context lets running calls end and closes everything."""
     async with contextlib.AsyncExitStack() as stack:
-        store = await PostgresEventStore.open(config.postgres_dsn)
+        # Artifacts' events hold nothing that a tenant wrote: there is nothing to open.
+        log = LogConfig(config.postgres_dsn, config.archive_url, config.s3_endpoint)
+        store = await PostgresEventStore.open(config.postgres_dsn, archive=log.archive())
         stack.push_async_callback(store.close)
         _, wakeups = await stack.enter_async_context(open_bus(config.nats_url))
         appender = await stack.enter_async_context(Appender(store, wakeups))

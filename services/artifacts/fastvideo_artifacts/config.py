@@ -17,6 +17,8 @@ class Config:
     postgres_dsn: str = field(repr=False)
     # A local folder ("file:///...") or a bucket ("s3://bucket/prefix").
     blobs_url: str
+    # Where archived events are; empty when nothing is archived.
+    archive_url: str = ""
     # Of an S3 that is not Amazon's; keys and region come from the usual AWS_ variables.
     s3_endpoint: str = ""
     # For hints that the log has grown; empty does without.
@@ -37,6 +39,7 @@ def load_config(environment: Environment) -> Config:
         service_id=environment.text("FASTVIDEO_SERVICE_ID", "artifacts"),
         postgres_dsn=environment.required("FASTVIDEO_POSTGRES_DSN"),
         blobs_url=environment.required("FASTVIDEO_BLOBS_URL"),
+        archive_url=environment.text("FASTVIDEO_ARCHIVE_URL"),
         s3_endpoint=environment.text("AWS_ENDPOINT_URL"),
         nats_url=environment.text("FASTVIDEO_NATS_URL"),
         artifact_bytes_max=environment.count(

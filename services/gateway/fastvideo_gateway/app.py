@@ -13,8 +13,9 @@ from fastvideo.api.sessions.v1 import sessions_pb2, sessions_pb2_grpc
 from fastvideo.clock import Clock, SystemClock
 from fastvideo.deployment.catalog import Catalog
 from fastvideo.events.appender import Appender
+from fastvideo.events.archive_checks import StoredArchiveChecks
 from fastvideo.events.open_bus import open_bus
-from fastvideo.events.postgres import PostgresEventStore
+from fastvideo.events.open_log import open_log
 from fastvideo.events.projection_service import KeptProjections, ProjectionServicer
 from fastvideo.events.projector import Projector
 from fastvideo.events.reading import LogReader
@@ -113,8 +114,9 @@ async def running_gateway(config: Config) -> AsyncIterator[RunningGateway]:
     """Serve inside the block. Raises Unavailable when the database or a port cannot be had."""
     catalog = offered_models(config.models, config.checkpoints, config.families)
     async with AsyncExitStack() as stack:
-        log = await PostgresEventStore.open(config.postgres_dsn)
-        stack.push_async_callback(log.close)
+        opened = await open_log(config.log)
+        stack.push_async_callback(opened.close)
+        log = opened.store
         index = await PostgresIndex.open(config.postgres_dsn, await log.log_epoch())
         stack.push_async_callback(index.close)
         _, wakeups = await stack.enter_async_context(open_bus(config.nats_url))
@@ -136,7 +138,14 @@ async def running_gateway(config: Config) -> AsyncIterator[RunningGateway]:
             shard=config.shard,
         )
         event_log = await stack.enter_async_context(
-            open_event_log(config.postgres_dsn, log, wakeups, polling, projections=(index,))
+            open_event_log(
+                config.postgres_dsn,
+                log,
+                wakeups,
+                polling,
+                projections=(index,),
+                archives=(StoredArchiveChecks(opened.sealed),),
+            )
         )
         projections = ProjectionServicer(
             KeptProjections(config.postgres_dsn, log, event_log.projections),

@@ -1,9 +1,12 @@
 """The index in dictionaries: for unit tests."""
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 
+from fastvideo.events.erasures import erasures
 from fastvideo.events.projector import fresh_events
 from fastvideo.events.records import StoredEvent
+from fastvideo.requests.erasing import without_texts
 from fastvideo.requests.types import RequestState
 from fastvideo.scheduling.events import WorkerAttached
 from fastvideo_gateway.index import ListQuery, fold_changes, searched_text
@@ -16,6 +19,7 @@ class MemoryIndex:
         self._positions: dict[int, int] = {}
         self._requests: dict[str, RequestState] = {}
         self._workers: dict[str, WorkerAttached] = {}
+        self._erased: dict[str, datetime] = {}
 
     async def positions(self) -> Mapping[int, int]:
         return dict(self._positions)
@@ -27,6 +31,10 @@ class MemoryIndex:
         fresh = fresh_events(events, self._positions.get(partition, 0))
         changes = fold_changes(fresh, self._requests, self._workers)
         self._requests.update(changes.requests)
+        self._erased.update(erasures(fresh))
+        for request_id, state in self._requests.items():
+            if state.accepted_at < self._erased.get(state.spec.tenant_id, state.accepted_at):
+                self._requests[request_id] = without_texts(state)
         for worker_id, worker in changes.workers.items():
             self._workers.pop(worker_id, None)
             if worker is not None:

@@ -4,9 +4,11 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from fastvideo import wire
+from fastvideo.events.erasures import ERASED_TABLE, erased_at, take_in_erasures
 from fastvideo.events.postgres_pool import Connection
 from fastvideo.events.postgres_projection import Layout, PostgresProjection
 from fastvideo.events.records import StoredEvent
+from fastvideo.requests.erasing import without_texts
 from fastvideo.requests.types import RequestState
 from fastvideo.scheduling.events import WorkerAttached
 from fastvideo_gateway.index import (
@@ -19,7 +21,7 @@ from fastvideo_gateway.index import (
 
 LAYOUT: Final = Layout(
     schema="gateway",
-    version=2,
+    version=3,
     statements=(
         """
         CREATE TABLE {schema}.requests (
@@ -56,8 +58,16 @@ LAYOUT: Final = Layout(
             attached bytea NOT NULL
         )
         """,
+        ERASED_TABLE,
     ),
 )
+
+# So many requests of an erased tenant are blanked by one statement.
+BLANKED_MAX: Final = 500
+
+_OF_TENANT: Final = """
+SELECT state FROM requests WHERE tenant_id = $1 AND request_id > $2 ORDER BY request_id LIMIT $3
+"""
 
 _UPSERT_REQUESTS: Final = """
 INSERT INTO requests AS r
@@ -79,11 +89,14 @@ class PostgresIndex(PostgresProjection):
     layout = LAYOUT
 
     async def _take_in(self, connection: Connection, events: Sequence[StoredEvent]) -> None:
+        erased = await take_in_erasures(connection, events)
         requests = await _load_requests(connection, touched_requests(events))
         workers = await _load_workers(connection) if touched_workers(events) else {}
         changes = fold_changes(events, requests, workers)
         await _store_requests(connection, list(changes.requests.values()))
         await _store_workers(connection, changes.workers)
+        for tenant_id in erased:
+            await _blank(connection, tenant_id)
 
     async def list_requests(self, query: ListQuery) -> tuple[RequestState, ...]:
         sql, arguments = _list_statement(query)
@@ -149,6 +162,12 @@ async def _load_workers(connection: Connection) -> dict[str, WorkerAttached]:
 async def _store_requests(connection: Connection, states: Sequence[RequestState]) -> None:
     if not states:
         return
+    erased = await erased_at(connection, {state.spec.tenant_id for state in states})
+    states = [
+        without_texts(state) if state.accepted_at < at else state
+        for state in states
+        for at in (erased.get(state.spec.tenant_id, state.accepted_at),)
+    ]
     specs = [state.spec for state in states]
     await connection.execute(
         _UPSERT_REQUESTS,
@@ -161,6 +180,15 @@ async def _store_requests(connection: Connection, states: Sequence[RequestState]
         [spec.model_id for spec in specs],
         [searched_text(state) for state in states],
     )
+
+
+async def _blank(connection: Connection, tenant_id: str) -> None:
+    """Store the tenant's requests anew, without the texts of before its erasure."""
+    after = ""
+    while rows := await connection.fetch(_OF_TENANT, tenant_id, after, BLANKED_MAX):
+        states = [wire.decode(RequestState, row["state"]) for row in rows]
+        await _store_requests(connection, states)
+        after = states[-1].spec.request_id
 
 
 async def _store_workers(

@@ -14,9 +14,10 @@ from fastvideo.deployment.catalog import Catalog
 from fastvideo.errors import Unavailable
 from fastvideo.events.catalog import PAYLOADS, encode_for_bus
 from fastvideo.events.open_bus import open_bus
-from fastvideo.events.postgres import PostgresEventStore
+from fastvideo.events.open_log import open_log
 from fastvideo.events.relay import RelayParts, run_relay
 from fastvideo.events.types import EventMetadata
+from fastvideo.events.upkeep import run_upkeep
 from fastvideo.ids import new_id
 from fastvideo.rpc.server import Server, Service
 from fastvideo.scheduling.deployed import DeployedModels
@@ -61,11 +62,11 @@ async def running_scheduler(config: Config) -> AsyncIterator[RunningScheduler]:
     # A restarted process must not share an epoch with its dead self.
     holder = new_id(config.service_id, milliseconds(clock.now()))
     async with AsyncExitStack() as stack:
-        store = await _patiently(lambda: PostgresEventStore.open(config.postgres_dsn))
-        stack.push_async_callback(store.close)
+        log = await _patiently(lambda: open_log(config.log))
+        stack.push_async_callback(log.close)
         bus, wakeups = await stack.enter_async_context(open_bus(config.nats_url))
         parts = LeaderParts(
-            store=store,
+            store=log.store,
             wakeups=wakeups,
             models=DeployedModels(catalog),
             clock=clock,
@@ -91,16 +92,18 @@ async def running_scheduler(config: Config) -> AsyncIterator[RunningScheduler]:
         if bus is None:
             _LOG.warning("no bus: events are not relayed, and hints stay in this process")
         else:
-            relay = RelayParts(store=store, bus=bus, encode=encode_for_bus, wakeups=wakeups)
-        task = asyncio.create_task(_run(shard, relay, holder), name="scheduler")
+            relay = RelayParts(store=log.sealed, bus=bus, encode=encode_for_bus, wakeups=wakeups)
+        running = _run(shard, relay, holder, config.postgres_dsn)
+        task = asyncio.create_task(running, name="scheduler")
         stack.push_async_callback(end_task, task)
         # What is imported lives for ever: no collection, in the middle of a step, needs to see it.
         gc.freeze()
         yield RunningScheduler(server.address, shard, task)
 
 
-async def _run(shard: Shard, relay: RelayParts | None, holder: str) -> None:
+async def _run(shard: Shard, relay: RelayParts | None, holder: str, dsn: str) -> None:
     async with asyncio.TaskGroup() as group:
+        group.create_task(run_upkeep(dsn), name="upkeep")
         group.create_task(shard.run(), name="shard")
         if relay is not None:
             group.create_task(run_relay(relay, holder), name="relay")

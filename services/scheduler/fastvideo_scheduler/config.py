@@ -4,6 +4,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from fastvideo.deployment.scheduling_policy import read_policy
+from fastvideo.events.open_log import LogConfig
+from fastvideo.events.tenant_keys import MasterKey
 from fastvideo.scheduling.policy import SchedulingPolicy
 from fastvideo.service import Environment
 
@@ -30,8 +32,18 @@ class Config:
     attempts_max: int = 5
     # How the shard schedules; the two knobs above go before it.
     policy: SchedulingPolicy = field(default_factory=SchedulingPolicy)
+    # Where archived events are; empty when nothing is archived.
+    archive_url: str = ""
+    s3_endpoint: str = ""
+    # The key of the keys under which the log has what tenants write; None keeps it as it is.
+    master_key: MasterKey | None = field(default=None, repr=False)
     log_level: str = "INFO"
     otlp_endpoint: str | None = None
+
+    @property
+    def log(self) -> LogConfig:
+        """Where the event log is."""
+        return LogConfig(self.postgres_dsn, self.archive_url, self.s3_endpoint, self.master_key)
 
 
 def load_config(environment: Environment) -> Config:
@@ -41,10 +53,14 @@ def load_config(environment: Environment) -> Config:
     """
     policy_file = environment.path("FASTVIDEO_SCHEDULING_POLICY")
     policy = read_policy(policy_file) if policy_file is not None else SchedulingPolicy()
+    log = LogConfig.read(environment)
     return Config(
         listen=environment.required("FASTVIDEO_LISTEN"),
         service_id=environment.text("FASTVIDEO_SERVICE_ID", "scheduler"),
-        postgres_dsn=environment.required("FASTVIDEO_POSTGRES_DSN"),
+        postgres_dsn=log.postgres_dsn,
+        archive_url=log.archive_url,
+        s3_endpoint=log.s3_endpoint,
+        master_key=log.master_key,
         nats_url=environment.text("FASTVIDEO_NATS_URL"),
         models=environment.words("FASTVIDEO_MODELS") or None,
         checkpoints=environment.path("FASTVIDEO_CHECKPOINTS"),

@@ -16,7 +16,7 @@ from fastvideo.events.appender import Appender
 from fastvideo.events.catalog import decode_from_bus, event_of
 from fastvideo.events.consumer import ConsumerParts, run_consumer
 from fastvideo.events.open_bus import open_bus
-from fastvideo.events.postgres import PostgresEventStore
+from fastvideo.events.open_log import open_log
 from fastvideo.events.projection_service import KeptProjections, ProjectionServicer
 from fastvideo.events.projector import Projector
 from fastvideo.events.store import Appends, EventStore
@@ -109,8 +109,9 @@ async def running_sessions(config: Config) -> AsyncIterator[RunningSessions]:
     """Serve inside the block. Raises Unavailable when the database or the port cannot be had."""
     catalog = Catalog.load(None, config.checkpoints, packages=config.families)
     async with AsyncExitStack() as stack:
-        store = await PostgresEventStore.open(config.postgres_dsn)
-        stack.push_async_callback(store.close)
+        opened = await open_log(config.log)
+        stack.push_async_callback(opened.close)
+        store = opened.store
         index = await PostgresIndex.open(config.postgres_dsn, await store.log_epoch())
         stack.push_async_callback(index.close)
         bus, wakeups = await stack.enter_async_context(open_bus(config.nats_url))

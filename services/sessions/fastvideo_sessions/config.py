@@ -3,6 +3,8 @@
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from fastvideo.events.open_log import LogConfig
+from fastvideo.events.tenant_keys import MasterKey
 from fastvideo.service import Environment
 
 
@@ -21,16 +23,30 @@ class Config:
     families: tuple[str, ...] = ()
     inactivity_timeout_s: int = 1800
     prompt_memory_limit: int = 20
+    # Where archived events are; empty when nothing is archived.
+    archive_url: str = ""
+    s3_endpoint: str = ""
+    # The key of the keys under which the log has what tenants write; None keeps it as it is.
+    master_key: MasterKey | None = field(default=None, repr=False)
     log_level: str = "INFO"
     otlp_endpoint: str | None = None
+
+    @property
+    def log(self) -> LogConfig:
+        """Where the event log is."""
+        return LogConfig(self.postgres_dsn, self.archive_url, self.s3_endpoint, self.master_key)
 
 
 def load_config(environment: Environment) -> Config:
     """Read the variables that README.md lists. InvalidField names one that is absent or wrong."""
+    log = LogConfig.read(environment)
     return Config(
         listen=environment.required("FASTVIDEO_LISTEN"),
         service_id=environment.text("FASTVIDEO_SERVICE_ID", "sessions"),
-        postgres_dsn=environment.required("FASTVIDEO_POSTGRES_DSN"),
+        postgres_dsn=log.postgres_dsn,
+        archive_url=log.archive_url,
+        s3_endpoint=log.s3_endpoint,
+        master_key=log.master_key,
         nats_url=environment.text("FASTVIDEO_NATS_URL"),
         checkpoints=environment.path("FASTVIDEO_CHECKPOINTS"),
         families=environment.words("FASTVIDEO_FAMILIES"),

@@ -3,8 +3,10 @@
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 
+from fastvideo.events.erasures import erasures
 from fastvideo.events.projector import fresh_events
 from fastvideo.events.records import StoredEvent
+from fastvideo.sessions.erasing import without_prompts
 from fastvideo.sessions.types import SessionState
 from fastvideo_sessions.index import ListQuery, expires_at, fold_changes
 
@@ -15,6 +17,7 @@ class MemoryIndex:
     def __init__(self) -> None:
         self._positions: dict[int, int] = {}
         self._sessions: dict[str, SessionState] = {}
+        self._erased: dict[str, datetime] = {}
 
     async def positions(self) -> Mapping[int, int]:
         return dict(self._positions)
@@ -25,6 +28,11 @@ class MemoryIndex:
         partition = events[0].partition
         fresh = fresh_events(events, self._positions.get(partition, 0))
         self._sessions.update(fold_changes(fresh, self._sessions))
+        self._erased.update(erasures(fresh))
+        for session_id, state in self._sessions.items():
+            if state.tenant_id in self._erased:
+                before = self._erased[state.tenant_id]
+                self._sessions[session_id] = without_prompts(state, before)
         if fresh:
             self._positions[partition] = fresh[-1].offset
 

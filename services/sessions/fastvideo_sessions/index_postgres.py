@@ -5,15 +5,17 @@ from datetime import datetime
 from typing import Final
 
 from fastvideo import wire
+from fastvideo.events.erasures import ERASED_TABLE, erased_at, take_in_erasures
 from fastvideo.events.postgres_pool import Connection
 from fastvideo.events.postgres_projection import Layout, PostgresProjection
 from fastvideo.events.records import StoredEvent
+from fastvideo.sessions.erasing import without_prompts
 from fastvideo.sessions.types import SessionState
 from fastvideo_sessions.index import ListQuery, expires_at, fold_changes, touched_sessions
 
 LAYOUT: Final = Layout(
     schema="sessions",
-    version=1,
+    version=2,
     statements=(
         """
         CREATE TABLE {schema}.sessions (
@@ -32,6 +34,7 @@ LAYOUT: Final = Layout(
         CREATE INDEX sessions_expiring
             ON {schema}.sessions (expires_at) WHERE expires_at IS NOT NULL
         """,
+        ERASED_TABLE,
     ),
 )
 
@@ -59,14 +62,25 @@ SELECT session_id FROM sessions
 """
 
 
+# So many sessions of an erased tenant are blanked by one statement.
+BLANKED_MAX: Final = 500
+
+_OF_TENANT: Final = """
+SELECT state FROM sessions WHERE tenant_id = $1 AND session_id > $2 ORDER BY session_id LIMIT $3
+"""
+
+
 class PostgresIndex(PostgresProjection):
     """A `SessionIndex`."""
 
     layout = LAYOUT
 
     async def _take_in(self, connection: Connection, events: Sequence[StoredEvent]) -> None:
+        erased = await take_in_erasures(connection, events)
         sessions = await _load(connection, touched_sessions(events))
         await _store(connection, list(fold_changes(events, sessions).values()))
+        for tenant_id in erased:
+            await _blank(connection, tenant_id)
 
     async def list_sessions(self, query: ListQuery) -> tuple[SessionState, ...]:
         async with self._pool.connection() as connection:
@@ -97,6 +111,11 @@ async def _load(connection: Connection, ids: list[str]) -> dict[str, SessionStat
 async def _store(connection: Connection, states: Sequence[SessionState]) -> None:
     if not states:
         return
+    erased = await erased_at(connection, {state.tenant_id for state in states})
+    states = [
+        without_prompts(state, erased[state.tenant_id]) if state.tenant_id in erased else state
+        for state in states
+    ]
     await connection.execute(
         _UPSERT,
         [state.session_id for state in states],
@@ -105,3 +124,12 @@ async def _store(connection: Connection, states: Sequence[SessionState]) -> None
         [expires_at(state) for state in states],
         [wire.encode(state) for state in states],
     )
+
+
+async def _blank(connection: Connection, tenant_id: str) -> None:
+    """Store the tenant's sessions anew, without the prompts of before its erasure."""
+    after = ""
+    while rows := await connection.fetch(_OF_TENANT, tenant_id, after, BLANKED_MAX):
+        states = [wire.decode(SessionState, row["state"]) for row in rows]
+        await _store(connection, states)
+        after = states[-1].session_id

@@ -1,0 +1,193 @@
+"""`fastvideo log archive` and `fastvideo log erase`: what leaves the log, and how.
+
+Both are an operator's, and go to the database itself: whoever may run them has its URL.
+"""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from dataclasses import asdict
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fastvideo.cli.options import AsJson
+from fastvideo.cli.stack import DataOption
+
+if TYPE_CHECKING:
+    from fastvideo.events.archiver import Archiver
+    from fastvideo.events.archives import ArchiveRecord
+    from fastvideo.events.erasing import Erased
+
+DatabaseOption = Annotated[
+    str,
+    typer.Option(
+        "--postgres-url",
+        metavar="URL",
+        envvar="FASTVIDEO_POSTGRES_URL",
+        show_envvar=False,
+        help="The database; default: FASTVIDEO_POSTGRES_URL, else that of the local stack.",
+    ),
+]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to the group `log`."""
+    app.command("archive")(archive)
+    app.command("erase")(erase)
+
+
+def archive(
+    before: Annotated[
+        str,
+        typer.Option(
+            help="An offset, or a date such as 2026-01-31 (UTC): what is older is put away.",
+        ),
+    ],
+    partition: Annotated[
+        int | None, typer.Option(min=0, help="Of this partition alone; default: of all.")
+    ] = None,
+    archive_url: Annotated[
+        str,
+        typer.Option(
+            "--archive-url",
+            metavar="URL",
+            envvar="FASTVIDEO_ARCHIVE_URL",
+            show_envvar=False,
+            help="file:///folder or s3://bucket/prefix; default: the local stack's folder.",
+        ),
+    ] = "",
+    without: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="A reader that is gone for good; not waited for."),
+    ] = None,
+    postgres_url: DatabaseOption = "",
+    data: DataOption = None,
+    as_json: AsJson = False,
+) -> None:
+    """Move closed ranges of old events out of the database into archives that all readers read.
+
+    A range is archived, read back, compared, recorded and only then dropped. Refused while a
+    projection, a consumer, the relay or a scheduler has not read it. Archives are kept for ever.
+    """
+    from fastvideo.local.database import running_archive, running_database
+
+    url = archive_url or running_archive(data)
+    dsn = postgres_url or running_database(data)
+    records = asyncio.run(_archive(dsn, url, before, partition, tuple(without or ()), as_json))
+    if as_json:
+        typer.echo(json.dumps([_as_data(record) for record in records]))
+    elif not records:
+        typer.echo("Nothing to archive: no full range lies before that.")
+    else:
+        events = sum(record.events for record in records)
+        size = sum(record.bytes for record in records)
+        typer.echo(f"{events} events are in {len(records)} archives of {size} bytes.")
+
+
+def erase(
+    tenant: Annotated[str, typer.Option(help="The tenant whose texts go.")],
+    reason: Annotated[str, typer.Option(help="Why; it stands in the log.")],
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    postgres_url: DatabaseOption = "",
+    data: DataOption = None,
+    as_json: AsJson = False,
+) -> None:
+    """Make what a tenant wrote unreadable for ever, in the log, its archives and all copies.
+
+    Its key is deleted. Requests, sessions, their timelines and digests stay, with empty prompts.
+    Artifacts are not touched. Running services follow within 30 seconds.
+    """
+    from fastvideo.local.database import running_database
+
+    dsn = postgres_url or running_database(data)
+    if not yes:
+        typer.confirm(f"Erase all texts of tenant {tenant!r}? This cannot be undone", abort=True)
+    done = asyncio.run(_erase(dsn, tenant, reason))
+    if as_json:
+        typer.echo(json.dumps(asdict(done)))
+    elif done.repeated:
+        typer.echo(f"Tenant {tenant} was erased before; nothing was left.")
+    else:
+        typer.echo(f"Tenant {tenant} is erased: {len(done.key_ids)} keys are gone.")
+
+
+async def _archive(
+    dsn: str,
+    archive_url: str,
+    before: str,
+    partition: int | None,
+    without: tuple[str, ...],
+    as_json: bool,
+) -> list["ArchiveRecord"]:
+    from fastvideo.events.archiver import Archiver
+    from fastvideo.events.open_log import LogConfig
+    from fastvideo.events.postgres import PostgresEventStore
+    from fastvideo.events.postgres_pool import PostgresPool
+
+    blobs = LogConfig(dsn, archive_url).archive()
+    assert blobs is not None
+    store = await PostgresEventStore.open(dsn, archive=blobs)
+    pool = await PostgresPool.open(dsn, connections_max=1)
+    try:
+        archiver = Archiver(store, pool, blobs)
+        chosen = range(store.partition_count) if partition is None else (partition,)
+        records = []
+        for one in chosen:
+            async for record in _of_partition(archiver, one, before, without):
+                records.append(record)
+                if not as_json:
+                    typer.echo(f"archived {record.name}", err=True)
+        return records
+    finally:
+        await pool.close()
+        await store.close()
+
+
+async def _of_partition(
+    archiver: "Archiver", partition: int, before: str, without: tuple[str, ...]
+) -> AsyncIterator["ArchiveRecord"]:
+    offset = int(before) if before.isdecimal() else 0
+    if not offset:
+        offset = await archiver.offset_at(partition, _moment(before))
+    for closed in await archiver.closed_ranges(partition, offset):
+        async for record in archiver.archive(closed, without):
+            yield record
+
+
+async def _erase(dsn: str, tenant: str, reason: str) -> "Erased":
+    from fastvideo.events.erasing import erase_tenant
+    from fastvideo.events.postgres import PostgresEventStore
+    from fastvideo.events.postgres_pool import PostgresPool
+
+    store = await PostgresEventStore.open(dsn, connections_max=1)
+    pool = await PostgresPool.open(dsn, connections_max=1)
+    try:
+        return await erase_tenant(store, pool, tenant, reason)
+    finally:
+        await pool.close()
+        await store.close()
+
+
+def _moment(text: str) -> datetime:
+    from fastvideo.errors import InvalidField
+
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError as error:
+        allowed = "an offset above 0, or a date such as 2026-01-31 or 2026-01-31T12:00"
+        raise InvalidField("before", text, allowed) from error
+    return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+
+
+def _as_data(record: "ArchiveRecord") -> dict[str, object]:
+    return {
+        "partition": record.partition,
+        "first_offset": record.first_offset,
+        "last_offset": record.last_offset,
+        "object": record.object,
+        "events": record.events,
+        "bytes": record.bytes,
+        "archived_at": record.archived_at.isoformat(),
+    }

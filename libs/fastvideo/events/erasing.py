@@ -1,0 +1,64 @@
+"""Erase what a tenant wrote: its key goes, and a TenantErased tells everybody who has copies."""
+
+from dataclasses import dataclass
+from typing import Final
+
+from fastvideo.clock import Clock, SystemClock, milliseconds
+from fastvideo.errors import InvalidField
+from fastvideo.events.catalog import new_event, payload_of
+from fastvideo.events.postgres_pool import PostgresPool
+from fastvideo.events.records import AppendCommand, StreamAppend
+from fastvideo.events.recovery import append_surely
+from fastvideo.events.store import EventLog
+from fastvideo.events.tenant_keys import erase_keys
+from fastvideo.events.types import EventMetadata
+from fastvideo.ids import new_id
+from fastvideo.requests.sealing import TenantErased
+
+STREAM_PREFIX: Final = "tenant-"
+REASON_CHARACTERS_MAX: Final = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Erased:
+    """What an erasure did."""
+
+    tenant_id: str
+    # All keys of the tenant that are gone, of earlier erasures too.
+    key_ids: tuple[str, ...]
+    # Nothing was left to erase, and the log says so already.
+    repeated: bool
+
+
+async def erase_tenant(
+    log: EventLog,
+    pool: PostgresPool,
+    tenant_id: str,
+    reason: str,
+    clock: Clock | None = None,
+) -> Erased:
+    """Erase a tenant's key, and say in the log that it was done and why.
+
+    Whoever dies in between may be repeated; a second time changes nothing. Saved terms are
+    deleted: they hold requests as they were, and are made again from the log.
+
+    Raises InvalidField for a reason that is empty or too long.
+    """
+    if not 0 < len(reason) <= REASON_CHARACTERS_MAX:
+        raise InvalidField("reason", reason, f"1 to {REASON_CHARACTERS_MAX} characters")
+    key_ids = await erase_keys(pool, tenant_id)
+    async with pool.connection() as connection:
+        await connection.execute("DELETE FROM snapshots")
+    stream_id = f"{STREAM_PREFIX}{tenant_id}"
+    version = await log.stream_version(stream_id)
+    if version:
+        (last,) = await log.read_stream(stream_id, version - 1, 1)
+        told = payload_of(last)
+        if isinstance(told, TenantErased) and told.key_ids == key_ids:
+            return Erased(tenant_id, key_ids, repeated=True)
+    now = (clock or SystemClock()).now()
+    erased = TenantErased(tenant_id=tenant_id, key_ids=key_ids, reason=reason)
+    metadata = EventMetadata(tenant_id=tenant_id, occurred_at=now)
+    event = new_event(new_id("evt", milliseconds(now)), erased, metadata)
+    await append_surely(log, AppendCommand((StreamAppend(stream_id, (event,), version),)))
+    return Erased(tenant_id, key_ids, repeated=False)

@@ -1,0 +1,67 @@
+"""Where in an event's message stand texts that a tenant wrote.
+
+An event type that gets such a text belongs here: what is not here stands in the log as it is.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final, Generic, Protocol, TypeVar
+
+from google.protobuf.message import Message
+
+from fastvideo.api.events.v1 import events_pb2
+
+M = TypeVar("M", bound=Message)
+
+
+class TextSlot(Protocol):
+    """A text of a message, to be read and replaced."""
+
+    def get(self) -> str: ...
+
+    def set(self, text: str) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Field:
+    message: Message
+    name: str
+
+    def get(self) -> str:
+        text: str = getattr(self.message, self.name)
+        return text
+
+    def set(self, text: str) -> None:
+        setattr(self.message, self.name, text)
+
+
+@dataclass(frozen=True, slots=True)
+class SealedType(Generic[M]):
+    """An event type with texts of tenants; its message has a field `sealed`."""
+
+    message: type[M]
+    slots: Callable[[M], Iterator[TextSlot]]
+
+
+def _of_request(message: events_pb2.RequestAccepted) -> Iterator[TextSlot]:
+    for part in message.spec.inputs:
+        if part.HasField("text"):
+            yield _Field(part.text, "text")
+
+
+def _of_new_session(message: events_pb2.SessionCreated) -> Iterator[TextSlot]:
+    for entry in message.state.prompt_memory:
+        yield _Field(entry, "prompt")
+
+
+def _of_session(message: events_pb2.SessionUpdated) -> Iterator[TextSlot]:
+    if message.HasField("remembered"):
+        yield _Field(message.remembered, "prompt")
+
+
+SEALED_TYPES: Final[Mapping[str, SealedType]] = {  # type: ignore[type-arg]
+    "RequestAccepted": SealedType(events_pb2.RequestAccepted, _of_request),
+    "SessionCreated": SealedType(events_pb2.SessionCreated, _of_new_session),
+    "SessionUpdated": SealedType(events_pb2.SessionUpdated, _of_session),
+}
+"""By the name of the event's type."""

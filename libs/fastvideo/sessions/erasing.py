@@ -1,0 +1,14 @@
+"""A session without what its tenant wrote."""
+
+from dataclasses import replace
+from datetime import datetime
+
+from fastvideo.sessions.types import SessionState
+
+
+def without_prompts(state: SessionState, before: datetime) -> SessionState:
+    """The state with the prompts of before a moment empty, as a fold gives it once erased."""
+    memory = tuple(
+        replace(entry, prompt="") if entry.at < before else entry for entry in state.prompt_memory
+    )
+    return replace(state, prompt_memory=memory)
