@@ -21,7 +21,7 @@ from fastvideo.scheduling.policy import SchedulingPolicy
 
 WAIT_S_MAX = 60.0
 PROMPT = "a red three moving left"
-NOISY = {"prompt": PROMPT, "sampler": "flow_sde", "seed": 7, "steps": 5}
+NOISY: dict[str, Any] = {"prompt": PROMPT, "sampler": "flow_sde", "seed": 7, "steps": 5}
 CAPTURING = OutputSpec(video=True, capture=Capture.BEHAVIOR)
 POLICY = SchedulingPolicy(resident_requests_max=1, residency_seconds_min=0, snapshot_overhead_max=0)
 
