@@ -2,9 +2,10 @@
 
     python -m fastvideo.local.schema
 
-Reads FASTVIDEO_POSTGRES_DSN and FASTVIDEO_PARTITIONS; and, when the stack runs a Postgres of its
-own, FASTVIDEO_POSTGRES_ADMIN_DSN, the superuser's, by which it makes the application's role and
-database. Doing it again changes nothing.
+Reads FASTVIDEO_POSTGRES_DSN, FASTVIDEO_PARTITIONS, FASTVIDEO_EVENTS_PER_RANGE (how many offsets
+share a table; not given, a million); and, when the stack runs a Postgres of its own,
+FASTVIDEO_POSTGRES_ADMIN_DSN, the superuser's, by which it makes the application's role and database.
+Doing it again changes nothing.
 """
 
 import asyncio
@@ -38,14 +39,16 @@ async def prepare_database(admin_dsn: str, app_dsn: str) -> None:
         await connection.close()
 
 
-async def bring_up_to_date(admin_dsn: str, app_dsn: str, partitions: int) -> None:
+async def bring_up_to_date(
+    admin_dsn: str, app_dsn: str, partitions: int, range_size: int | None = None
+) -> None:
     """Role, database and tables; without `admin_dsn` the tables alone, by `app_dsn`."""
     if not admin_dsn:
-        await upgrade(app_dsn, partitions)
+        await upgrade(app_dsn, partitions, range_size)
         return
     await prepare_database(admin_dsn, app_dsn)
     database = urlsplit(app_dsn).path
-    await upgrade(urlunsplit(urlsplit(admin_dsn)._replace(path=database)), partitions)
+    await upgrade(urlunsplit(urlsplit(admin_dsn)._replace(path=database)), partitions, range_size)
 
 
 def main() -> None:
@@ -55,6 +58,7 @@ def main() -> None:
                 os.environ.get("FASTVIDEO_POSTGRES_ADMIN_DSN", ""),
                 os.environ["FASTVIDEO_POSTGRES_DSN"],
                 int(os.environ["FASTVIDEO_PARTITIONS"]),
+                int(os.environ.get("FASTVIDEO_EVENTS_PER_RANGE") or 0) or None,
             )
         )
     except (FastVideoError, asyncpg.PostgresError, OSError) as error:

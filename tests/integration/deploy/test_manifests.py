@@ -1,5 +1,6 @@
 """The Kubernetes manifests render, are valid, and mean what they say."""
 
+import base64
 import importlib
 import re
 import shutil
@@ -149,7 +150,7 @@ def test_our_pods_are_unprivileged(objects: Objects) -> None:
 
 def test_mounts_volumes_claims_and_references_exist(objects: Objects) -> None:
     kinds = {(item["kind"], named(item)) for item in objects}
-    external = {("Secret", "fastvideo-servers")}
+    external = {("Secret", "fastvideo-servers"), ("Secret", "fastvideo-master-key")}
     for item in objects:
         if item["kind"] not in {"Deployment", "StatefulSet", "Job"}:
             continue
@@ -179,7 +180,10 @@ def environment(objects: Objects, service: str) -> dict[str, str]:
         name = next(iter(source.values()))["name"]
         # An external Secret is taken to hold what the overlay's comment asks for.
         values = next((other for other in objects if named(other) == name), SERVERS)
-        seen |= values.get("data") or {}
+        data = values.get("data") or {}
+        if values.get("kind") == "Secret":
+            data = {key: base64.b64decode(value).decode() for key, value in data.items()}
+        seen |= data
     for variable in container["env"]:
         seen[variable["name"]] = variable.get("value", "10.0.0.7").replace("$(POD_IP)", "10.0.0.7")
     return seen
@@ -197,6 +201,7 @@ def test_no_variable_is_misspelt(objects: Objects) -> None:
         *ROOT.glob("services/*/*/config.py"),
         ROOT / "libs/fastvideo/service/environment.py",
         ROOT / "libs/fastvideo/local/schema.py",
+        ROOT / "libs/fastvideo/events/open_log.py",
     ]
     read = set(re.findall(r"FASTVIDEO_[A-Z_]+", "".join(path.read_text() for path in readers)))
     # Redis is part of the contract with services, and no service caches in it yet.
