@@ -155,7 +155,7 @@ async def test_everything_is_done_with_keys(world: World) -> None:
         await page.wait_for_url(url_of(world))
         assert await page.locator("#request").is_hidden()
         # What has the focus is seen to have it.
-        await page.keyboard.press("Tab")
+        await page.keyboard.press("Shift+Tab")
         outline = await page.evaluate("getComputedStyle(document.activeElement).outlineStyle")
         assert outline == "solid"
         assert visited.complaints == []

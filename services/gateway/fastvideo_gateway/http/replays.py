@@ -13,21 +13,14 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from fastvideo.errors import FailedPrecondition
-from fastvideo.replay.types import (
-    Comparison,
-    ReplayKind,
-    ReplayProgress,
-    ReplayReport,
-    ReplayRequest,
-)
+from fastvideo.replay.telling import Told
+from fastvideo.replay.types import Comparison, ReplayKind, ReplayProgress, ReplayRequest
 from fastvideo.rpc.names import check_name
 from fastvideo_gateway.http.queries import Given, read_body
 from fastvideo_gateway.http.streams import Streams, message
 
 POLICY_CHARACTERS_MAX: Final = 100_000
-
-Told = ReplayProgress | Comparison | ReplayReport
-"""What a replay tells: the report is the last."""
+COMPARISONS_MAX: Final = 10_000
 
 Replays = Callable[[ReplayRequest], AsyncGenerator[Told, None]]
 """Runs a replay; closing it stops the replay."""
@@ -45,6 +38,7 @@ class ReplayGiven(Given):
     sample: Annotated[float, Field(ge=0, le=1)] = 0.0
     tolerance: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
     detail: bool = False
+    comparisons_max: Annotated[int, Field(ge=0, le=COMPARISONS_MAX)] = 0
 
 
 class ReplayRoutes:

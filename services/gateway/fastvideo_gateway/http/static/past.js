@@ -183,7 +183,8 @@ function leaf(path, value, difference) {
   return el(
     "div",
     { class: difference ? "leaf changed" : "leaf" },
-    el("span", { class: "path" }, path),
+    // It may break after a dot or an underscore, and nowhere else.
+    el("span", { class: "path" }, path.split(/(?<=[._])/).flatMap((part) => [part, el("wbr")])),
     el("span", { class: text === "" ? "value none" : "value" }, was ? el("span", { class: "was" }, el("span", { class: "unseen" }, "was "), was) : null, text === "" ? "–" : text),
   );
 }

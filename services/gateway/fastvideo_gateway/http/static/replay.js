@@ -6,7 +6,7 @@ import { count, span } from "./format.js";
 import { Rows } from "./rows.js";
 
 const ROW = 26;
-const SHOWN_MAX = 100_000;
+const SHOWN_MAX = 10_000;
 const KINDS = [
   ["state", "State", "Folds the log again and compares with what the projections say."],
   ["decision", "Decisions", "Feeds the logged inputs to the scheduler's core and compares what it decides."],
@@ -16,11 +16,15 @@ const KINDS = [
 ];
 
 export class Replay {
-  constructor() {
+  // `place()` says where the scrubber stands, as {partition, offset}; null at the end.
+  constructor(place) {
+    this.place = place;
     this.kind = "state";
     this.stopper = null;
     this.comparisons = [];
     this.question = el("p", { class: "question" }, KINDS[0][2]);
+    this.upTo = el("input", { type: "checkbox", id: "replay-up-to" });
+    this.upToLabel = el("label", { class: "aside check" }, this.upTo, "up to the chosen event");
     this.start = el("button", { class: "main-action", type: "button", id: "replay-start", onclick: () => (this.stopper ? this.stop() : this.run()) }, "Replay");
     this.progress = el("progress", { max: 1, value: 0, hidden: true, "aria-label": "Progress of the replay" });
     this.told = el("span", { class: "aside", role: "status", id: "replay-status" });
@@ -35,7 +39,7 @@ export class Replay {
       el("div", { class: "card-head" }, el("h2", { id: "replay-title" }, "Replay"), el("span", { class: "aside" }, "Runs the past again and compares. Nothing is written into it.")),
       el("div", { class: "kinds", role: "radiogroup", "aria-label": "Kind of replay" }, KINDS.map(([id, name]) => this.choice(id, name))),
       this.question,
-      el("div", { class: "replay-actions" }, this.start, this.progress, this.told),
+      el("div", { class: "replay-actions" }, this.start, this.upToLabel, this.progress, this.told),
       this.verdict,
       this.divergence,
       this.table,
@@ -50,6 +54,7 @@ export class Replay {
   choose(id) {
     this.kind = id;
     setText(this.question, KINDS.find(([known]) => known === id)[2]);
+    this.upToLabel.hidden = id !== "state";
   }
 
   open(requestId) {
@@ -68,9 +73,19 @@ export class Replay {
 
   stop() {
     this.stopper?.abort();
+    this.rest();
+  }
+
+  rest() {
     this.stopper = null;
     setText(this.start, "Replay");
     this.progress.hidden = true;
+  }
+
+  asked() {
+    const place = this.kind === "state" && this.upTo.checked ? this.place() : null;
+    const until = place ? { [place.partition]: place.offset } : {};
+    return { kind: this.kind, subject_id: this.requestId, until, comparisons_max: SHOWN_MAX };
   }
 
   async run() {
@@ -82,15 +97,15 @@ export class Replay {
     this.progress.hidden = false;
     this.progress.removeAttribute("value");
     try {
-      for await (const [event, value] of postStream("/api/replays", { kind: this.kind, subject_id: this.requestId }, stopper.signal)) {
+      for await (const [event, value] of postStream("/api/replays", this.asked(), stopper.signal)) {
         if (stopper.signal.aborted) return;
         this.take(event, value);
       }
     } catch (error) {
       if (!stopper.signal.aborted) this.fail(error.message);
     } finally {
-      if (this.stopper === stopper) this.stop();
-      if (stopper.signal.aborted) setText(this.told, "stopped");
+      if (this.stopper === stopper) this.rest();
+      if (stopper.signal.aborted && !this.stopper) setText(this.told, "stopped");
     }
   }
 
@@ -122,9 +137,9 @@ export class Replay {
     const speed = report.original_seconds && report.seconds ? `, ${(report.original_seconds / report.seconds).toFixed(1)} times the original's speed` : "";
     replace(
       this.verdict,
-      el("strong", {}, report.headline || (report.equal ? "Nothing differs." : "It differs.")),
+      el("strong", {}, sentence(report.headline || (report.equal ? "nothing differs" : "it differs"))),
       el("div", {}, `${count(report.compared)} compared, ${count(report.differing)} differ, ${span(report.seconds)}${speed}`),
-      report.promise?.reason ? el("div", { class: "promise" }, `Promised: ${report.promise.kind}. ${report.promise.reason}`) : null,
+      report.promise?.reason ? el("div", { class: "promise" }, `Promised: ${report.promise.kind === "none" ? "nothing" : report.promise.kind}. ${sentence(report.promise.reason)}`) : null,
     );
     this.verdict.hidden = false;
     setText(this.told, "done");
@@ -158,6 +173,10 @@ export class Replay {
     const one = this.comparisons[index];
     if (one && !one.equal) this.diverge(one);
   }
+}
+
+function sentence(text) {
+  return `${text.charAt(0).toUpperCase()}${text.slice(1)}`;
 }
 
 function makeRow() {

@@ -18,7 +18,7 @@ export class RequestView {
     this.id = "";
     this.timeline = new Timeline((chosen) => this.onTimeline(chosen));
     this.past = new Past((look) => this.onLook(look));
-    this.replay = new Replay();
+    this.replay = new Replay(() => this.past.look?.event ?? null);
     this.head = el("header", { class: "head" });
     this.headline = el("p", { class: "headline", id: "headline", role: "status" });
     this.trouble = el("p", { class: "trouble", role: "alert", hidden: true });
