@@ -301,3 +301,17 @@ def _prompt_key(log: Sequence[Event]) -> CacheKey:
     kept = [a for a in accesses(log) if a.lookup.outcome is CacheOutcome.KEPT and a.key]
     digits = [a.key for a in kept if a.key is not None and a.key.model_id == DIGITS]
     return digits[0]
+
+
+@pytest.mark.row("OBS-06")
+def test_the_result_of_a_parity_check_is_kept_in_the_stream_of_its_model(traced: Stack) -> None:
+    options = ("--steps", "2", "--seed", "0", "--json")
+    outcome = traced.run("parity", DIGITS, "--record", *options)
+    assert outcome.code == 0, outcome.err
+    told = {check["subject"] for check in outcome.json}
+    events = asyncio.run(traced.log(f"model-{DIGITS}"))
+    kept = [event for event in events if isinstance(event.payload, ParityChecked)]
+    assert {event.payload.subject for event in kept} == told >= {"transformer", "vae"}
+    assert all(event.payload.passed for event in kept)
+    assert {event.name for event in kept} == {"parity.checked"}
+    assert {event.metadata.model_id for event in kept} == {DIGITS}

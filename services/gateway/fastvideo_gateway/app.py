@@ -38,6 +38,7 @@ from fastvideo_gateway.index_postgres import PostgresIndex
 from fastvideo_gateway.listing import Lister
 from fastvideo_gateway.models import ModelDirectory
 from fastvideo_gateway.offers import offered_models
+from fastvideo_gateway.parity import ParityRecorder
 from fastvideo_gateway.past import RequestPast
 from fastvideo_gateway.proxy import ArtifactProxy, SessionProxy
 from fastvideo_gateway.replay_service import replay_service
@@ -93,6 +94,7 @@ def assemble(
         watches=WatchHub(log, wakeups, polling),
         explainer=Explainer(log, clock, shard),
         models=ModelDirectory(catalog, index),
+        parity=ParityRecorder(appender, catalog, clock),
     )
     return Core(parts, projector)
 

@@ -14,11 +14,13 @@ from fastvideo.requests.types import RequestStatus
 from fastvideo.rpc.identity import DEFAULT_TENANT
 from fastvideo.rpc.names import check_name, require_name
 from fastvideo.rpc.unknown_fields import refuse_unknown_fields
+from fastvideo.scheduling.traces import ParityChecked
 from fastvideo.scheduling.work import CancelScope, CancelScopeKind
 from fastvideo_gateway.cancellation import SCOPES, Canceller
 from fastvideo_gateway.explaining import Explainer
 from fastvideo_gateway.listing import Lister
 from fastvideo_gateway.models import ModelDirectory, ModelStatus
+from fastvideo_gateway.parity import ParityRecorder
 from fastvideo_gateway.submission import Submitter
 from fastvideo_gateway.watching import WatchHub
 
@@ -34,6 +36,7 @@ class GatewayParts:
     watches: WatchHub
     explainer: Explainer
     models: ModelDirectory
+    parity: ParityRecorder
 
 
 class GatewayService(gateway_pb2_grpc.GatewayServiceServicer):
@@ -122,6 +125,14 @@ class GatewayService(gateway_pb2_grpc.GatewayServiceServicer):
             explanation=wire.to_proto(explained.explanation),
             next_page_token=explained.next_page_token,
         )
+
+    async def RecordParity(
+        self, request: gateway_pb2.RecordParityRequest, context: object
+    ) -> gateway_pb2.RecordParityResponse:
+        refuse_unknown_fields(request)
+        checks = [wire.from_proto(ParityChecked, check) for check in request.checks]
+        await self._parts.parity.record(checks, request.idempotency_key)
+        return gateway_pb2.RecordParityResponse()
 
     async def ListModels(
         self, request: gateway_pb2.ListModelsRequest, context: object

@@ -5,9 +5,10 @@ step and the final frames. `python -m fastvideo.models.wan.parity` prints the re
 """
 
 import argparse
+import json
 import sys
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -37,6 +38,7 @@ from fastvideo.requests.types import (
     SamplingParams,
     TextPart,
 )
+from fastvideo.scheduling.traces import ParityChecked
 
 _SEED: Final = 7
 
@@ -57,6 +59,8 @@ class TrajectoryParity:
 
     sampling: SamplingParams
     latents: Divergence
+    # What the card allows.
+    latents_allowed: float
     # Of the uint8 frames.
     frames_max_difference: float
     # What the card allows.
@@ -87,6 +91,47 @@ class ParityReport:
             run.latents.first_step is None and run.frames_max_difference <= run.frames_allowed
             for run in self.trajectories
         )
+
+
+def parity_checks(
+    report: ParityReport, card_digest: str, fingerprint: Mapping[str, str]
+) -> tuple[ParityChecked, ...]:
+    """The report as results for the log, one a component and two a trajectory."""
+
+    def check(
+        rung: str, subject: str, apart: float, allowed: float, first: int | None = None
+    ) -> ParityChecked:
+        return ParityChecked(
+            model_id=report.model_id,
+            card_digest=card_digest,
+            rung=rung,
+            subject=subject,
+            reference=report.reference,
+            passed=apart <= allowed,
+            max_abs_difference=apart,
+            tolerance=allowed,
+            first_step=first,
+            fingerprint=dict(fingerprint),
+        )
+
+    checks = [
+        check("C0", part.component_id, part.max_abs_difference, part.allowed)
+        for part in report.components
+    ]
+    for run in report.trajectories:
+        of, latents = run.sampling, run.latents
+        case = f"{of.width}x{of.height}x{of.num_frames}/{of.steps}/{of.guidance_scale:g}/{of.seed}"
+        checks += [
+            check(
+                "C1",
+                f"latents/{case}",
+                latents.max_abs_difference,
+                run.latents_allowed,
+                latents.first_step,
+            ),
+            check("C1", f"frames/{case}", run.frames_max_difference, run.frames_allowed),
+        ]
+    return tuple(checks)
 
 
 def load_reference(folder: Path) -> Any:
@@ -181,6 +226,7 @@ def trajectory_parity(
     return TrajectoryParity(
         sampling=sampling,
         latents=compare_trajectories(ours, theirs, _allowed(model.card, "latents")),
+        latents_allowed=_allowed(model.card, "latents"),
         frames_max_difference=max_abs_difference(frames, their_frames),
         frames_allowed=_allowed(model.card, "frames"),
         forwards=context.forwards,
@@ -367,6 +413,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--guidance", type=float, nargs="+", default=[1.0, 5.0])
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--json", action="store_true", help="print each result as JSON, a line")
     options = parser.parse_args(arguments)
     torch.set_num_threads(options.threads)
     try:
@@ -386,7 +433,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     ]
     model = StandaloneModel(card=entry.card, parts=parts)
     report = parity_report(model, load_reference(folder), options.prompt, cases, image)
-    sys.stdout.write(format_report(report) + "\n")
+    if options.json:
+        for check in parity_checks(report, entry.card_digest, parts.fingerprint):
+            sys.stdout.write(json.dumps(asdict(check)) + "\n")
+    else:
+        sys.stdout.write(format_report(report) + "\n")
     return 0 if report.passes else 1
 
 

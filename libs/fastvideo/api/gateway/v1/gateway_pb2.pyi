@@ -465,3 +465,42 @@ class DescribeModelResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___DescribeModelResponse: _TypeAlias = DescribeModelResponse  # noqa: Y015
+
+@_typing.final
+class RecordParityRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    IDEMPOTENCY_KEY_FIELD_NUMBER: _builtins.int
+    CHECKS_FIELD_NUMBER: _builtins.int
+    idempotency_key: _builtins.str
+    """Repeating a call with the same key records nothing more."""
+    @_builtins.property
+    def checks(self) -> _containers.RepeatedCompositeFieldContainer[_events_pb2.ParityChecked]: ...
+    def __init__(
+        self,
+        *,
+        idempotency_key: _builtins.str = ...,
+        checks: _abc.Iterable[_events_pb2.ParityChecked] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["checks", b"checks", "idempotency_key", b"idempotency_key"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RecordParityRequest: _TypeAlias = RecordParityRequest  # noqa: Y015
+
+@_typing.final
+class RecordParityResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RecordParityResponse: _TypeAlias = RecordParityResponse  # noqa: Y015

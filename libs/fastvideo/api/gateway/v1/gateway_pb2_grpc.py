@@ -75,6 +75,11 @@ class GatewayServiceStub:
                 request_serializer=fastvideo_dot_gateway_dot_v1_dot_gateway__pb2.DescribeModelRequest.SerializeToString,
                 response_deserializer=fastvideo_dot_gateway_dot_v1_dot_gateway__pb2.DescribeModelResponse.FromString,
                 _registered_method=True)
+        self.RecordParity = channel.unary_unary(
+                '/fastvideo.gateway.v1.GatewayService/RecordParity',
+                request_serializer=fastvideo_dot_gateway_dot_v1_dot_gateway__pb2.RecordParityRequest.SerializeToString,
+                response_deserializer=fastvideo_dot_gateway_dot_v1_dot_gateway__pb2.RecordParityResponse.FromString,
+                _registered_method=True)
 
 
 class GatewayServiceServicer:
@@ -132,6 +137,13 @@ class GatewayServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def RecordParity(self, request, context):
+        """Keep results of parity checks, each in its model's stream.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_GatewayServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -174,6 +186,11 @@ def add_GatewayServiceServicer_to_server(servicer, server):
                     servicer.DescribeModel,
                     request_deserializer=fastvideo_dot_gateway_dot_v1_dot_gateway__pb2.DescribeModelRequest.FromString,
                     response_serializer=fastvideo_dot_gateway_dot_v1_dot_gateway__pb2.DescribeModelResponse.SerializeToString,
+            ),
+            'RecordParity': grpc.unary_unary_rpc_method_handler(
+                    servicer.RecordParity,
+                    request_deserializer=fastvideo_dot_gateway_dot_v1_dot_gateway__pb2.RecordParityRequest.FromString,
+                    response_serializer=fastvideo_dot_gateway_dot_v1_dot_gateway__pb2.RecordParityResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -393,6 +410,33 @@ class GatewayService:
             '/fastvideo.gateway.v1.GatewayService/DescribeModel',
             fastvideo_dot_gateway_dot_v1_dot_gateway__pb2.DescribeModelRequest.SerializeToString,
             fastvideo_dot_gateway_dot_v1_dot_gateway__pb2.DescribeModelResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RecordParity(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/fastvideo.gateway.v1.GatewayService/RecordParity',
+            fastvideo_dot_gateway_dot_v1_dot_gateway__pb2.RecordParityRequest.SerializeToString,
+            fastvideo_dot_gateway_dot_v1_dot_gateway__pb2.RecordParityResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -44,6 +44,8 @@ class GatewayServiceStub:
     """Why a request took, or takes, so long: read from the log."""
     ListModels: _grpc.UnaryUnaryMultiCallable[_gateway_pb2.ListModelsRequest, _gateway_pb2.ListModelsResponse]
     DescribeModel: _grpc.UnaryUnaryMultiCallable[_gateway_pb2.DescribeModelRequest, _gateway_pb2.DescribeModelResponse]
+    RecordParity: _grpc.UnaryUnaryMultiCallable[_gateway_pb2.RecordParityRequest, _gateway_pb2.RecordParityResponse]
+    """Keep results of parity checks, each in its model's stream."""
 
 @_typing.type_check_only
 class GatewayServiceAsyncStub(GatewayServiceStub):
@@ -61,6 +63,8 @@ class GatewayServiceAsyncStub(GatewayServiceStub):
     """Why a request took, or takes, so long: read from the log."""
     ListModels: _aio.UnaryUnaryMultiCallable[_gateway_pb2.ListModelsRequest, _gateway_pb2.ListModelsResponse]  # type: ignore[assignment]
     DescribeModel: _aio.UnaryUnaryMultiCallable[_gateway_pb2.DescribeModelRequest, _gateway_pb2.DescribeModelResponse]  # type: ignore[assignment]
+    RecordParity: _aio.UnaryUnaryMultiCallable[_gateway_pb2.RecordParityRequest, _gateway_pb2.RecordParityResponse]  # type: ignore[assignment]
+    """Keep results of parity checks, each in its model's stream."""
 
 class GatewayServiceServicer(metaclass=_abc_1.ABCMeta):
     """The door: validates, makes durable, answers, and lets watch."""
@@ -123,5 +127,13 @@ class GatewayServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _gateway_pb2.DescribeModelRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_gateway_pb2.DescribeModelResponse, _abc.Awaitable[_gateway_pb2.DescribeModelResponse]]: ...
+
+    @_abc_1.abstractmethod
+    def RecordParity(
+        self,
+        request: _gateway_pb2.RecordParityRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_gateway_pb2.RecordParityResponse, _abc.Awaitable[_gateway_pb2.RecordParityResponse]]:
+        """Keep results of parity checks, each in its model's stream."""
 
 def add_GatewayServiceServicer_to_server(servicer: GatewayServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
