@@ -9,6 +9,7 @@ A rebuild that is given up or killed has changed nothing: what it built is dropp
 that owns the projection starts, or by the next rebuild.
 """
 
+import asyncio
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -34,12 +35,13 @@ from fastvideo.events.rebuild_report import (
     RebuildReport,
     TableComparison,
 )
+from fastvideo.events.records import StoredEvent
 from fastvideo.events.store import EventLog
 from fastvideo.telemetry.logging import get_logger
 
 _LOG: Final = get_logger(__name__)
 
-EVENTS_PER_READ: Final = 10_000
+EVENTS_PER_READ: Final = 5_000
 # How often the swap gives way to changes that do not end.
 SWAP_ATTEMPTS_MAX: Final = 10
 # A digest of all rows takes longer than a look-up.
@@ -60,6 +62,15 @@ class RebuildOptions:
     swap_different: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class _Range:
+    """Events of the log: those of a partition after an offset, so many at most."""
+
+    partition: int
+    after: int
+    limit: int
+
+
 @dataclass(slots=True)
 class _Build:
     """A rebuild under way."""
@@ -73,6 +84,7 @@ class _Build:
     built_schema: str
     began: float = field(default_factory=time.monotonic)
     done: dict[int, int] = field(default_factory=dict)
+    _ahead: "tuple[_Range, asyncio.Task[tuple[StoredEvent, ...]]] | None" = None
 
     def progress(self, phase: RebuildPhase, total: Mapping[int, int]) -> RebuildProgress:
         return RebuildProgress(
@@ -84,15 +96,43 @@ class _Build:
 
     async def step(self, targets: Mapping[int, int]) -> bool:
         """Take in some events, none behind the targets; whether there were any."""
+        wanted = self._next(targets, self.done)
+        if wanted is None:
+            return False
+        events = await self._read(wanted)
+        self.done[wanted.partition] = events[-1].offset
+        following = self._next(targets, self.done)
+        if following is not None:
+            # The database reads on while these are folded.
+            self._ahead = (following, asyncio.create_task(self._fetch(following)))
+        await self.built.apply(events)
+        return True
+
+    def _next(self, targets: Mapping[int, int], done: Mapping[int, int]) -> "_Range | None":
         for partition, target in sorted(targets.items()):
-            done = self.done.get(partition, 0)
-            if done < target:
-                limit = min(EVENTS_PER_READ, target - done)
-                events = await self.log.read_partition(partition, done, limit)
-                await self.built.apply(events)
-                self.done[partition] = events[-1].offset
-                return True
-        return False
+            after = done.get(partition, 0)
+            if after < target:
+                return _Range(partition, after, min(EVENTS_PER_READ, target - after))
+        return None
+
+    async def _read(self, wanted: "_Range") -> tuple[StoredEvent, ...]:
+        ahead, self._ahead = self._ahead, None
+        if ahead is not None:
+            read, task = ahead
+            events = await task
+            # The targets may have moved on, never back.
+            if read.partition == wanted.partition and read.after == wanted.after:
+                return events[: wanted.limit]
+        return await self._fetch(wanted)
+
+    async def _fetch(self, wanted: "_Range") -> tuple[StoredEvent, ...]:
+        return await self.log.read_partition(wanted.partition, wanted.after, wanted.limit)
+
+    async def give_up(self) -> None:
+        """End a read that nobody waits for."""
+        if self._ahead is not None:
+            self._ahead[1].cancel()
+            await asyncio.gather(self._ahead[1], return_exceptions=True)
 
     async def reach(self, targets: Mapping[int, int]) -> None:
         """Take in all up to the targets."""
@@ -165,7 +205,7 @@ async def _both_open(
             await drop_left_behind(live_pool, layout)
             async with built_pool.connection() as connection, connection.transaction():
                 await make_tables(connection, schema, layout, await log.log_epoch())
-            yield _Build(
+            build = _Build(
                 log=log,
                 layout=layout,
                 live_pool=live_pool,
@@ -174,6 +214,10 @@ async def _both_open(
                 built=projection(built_pool, schema),
                 built_schema=schema,
             )
+            try:
+                yield build
+            finally:
+                await build.give_up()
     finally:
         await built_pool.close()
         await _drop_quietly(live_pool, layout, schema)

@@ -47,6 +47,9 @@ _PASSED_BY: Final = frozenset(
     {"next_plan", "loop_result", "key", "lookup", "spec", "units", "manifest"}
 )
 
+# Asking a message for so many fields costs less than having it list those that are set.
+ASKED_MAX: Final = 5
+
 
 def term(kind: str, name: str) -> str:
     """The term of a thing that an event may be about."""
@@ -90,8 +93,26 @@ class _Plan:
     message: type[Message]
     names: Mapping[str, str]
     inside: Mapping[str, "_Plan"]
+    # Of those, the fields that hold several messages.
+    repeated: frozenset[str]
 
     def terms(self, message: Any) -> Iterator[str]:
+        if len(self.inside) > ASKED_MAX:
+            yield from self._terms_of_set(message)
+            return
+        for name, kind in self.names.items():
+            value = getattr(message, name)
+            if value:
+                yield f"{kind}:{value}"
+        for name, plan in self.inside.items():
+            if name in self.repeated:
+                for inner in getattr(message, name):
+                    yield from plan.terms(inner)
+            elif message.HasField(name):
+                yield from plan.terms(getattr(message, name))
+
+    def _terms_of_set(self, message: Any) -> Iterator[str]:
+        """For a message of many members, of which one is set."""
         for field, value in message.ListFields():
             name = field.name
             kind = self.names.get(name)
@@ -129,7 +150,8 @@ def _plan(descriptor: Descriptor) -> _Plan | None:
             inside[field.name] = plan
     if not names and not inside:
         return None
-    return _Plan(GetMessageClass(descriptor), names, inside)
+    repeated = frozenset(name for name in inside if descriptor.fields_by_name[name].is_repeated)
+    return _Plan(GetMessageClass(descriptor), names, inside, repeated)
 
 
 def _is_inside(field: Any) -> bool:
