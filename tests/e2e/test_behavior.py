@@ -4,11 +4,15 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+import grpc
 import pytest
 import torch
 
+from fastvideo import wire
+from fastvideo.api.replay.v1 import replay_pb2_grpc
 from fastvideo.client import Client
 from fastvideo.media.tensors import decode_tensors
+from fastvideo.replay.types import ReplayKind, ReplayReport, ReplayRequest
 from fastvideo.requests.types import Capture, OutputSpec, SamplingOverrides
 from fastvideo.scheduling.traces import BehaviorRecorded
 from tests.e2e.stack import Stack, running_stack
@@ -16,6 +20,8 @@ from tests.e2e.stack import Stack, running_stack
 PROMPT = "a red three moving left"
 NOISY = SamplingOverrides(sampler="flow_sde", noise_level=0.6, steps=6, seed=11)
 CAPTURING = OutputSpec(video=True, capture=Capture.BEHAVIOR)
+
+REPLAY_S_MAX = 120.0
 
 pytestmark = pytest.mark.timeout(400)
 
@@ -64,6 +70,29 @@ def test_a_sample_traces_to_policy_seeds_schedule_and_artifact_after_a_restart_t
     assert repeated.behavior_id != behavior.behavior_id
     assert repeated.record.trajectory_digest == behavior.record.trajectory_digest
     assert repeated.record.logprobs == behavior.record.logprobs
+
+
+@pytest.mark.row("LAD-03")
+def test_what_the_policy_gives_for_a_recorded_sample_is_what_it_gave(own_stack: Stack) -> None:
+    with Client(own_stack.gateway) as client:
+        made = client.generate(PROMPT, sampling=NOISY, outputs=CAPTURING)
+        [behavior] = client.behaviors({"request_id": made.spec.request_id})
+    report = replayed(own_stack, behavior.behavior_id)
+    assert report.equal, report.headline
+    assert report.promise.kind == "bits"
+    drawn = [one for one in report.comparisons if one.component == "policy"]
+    assert [one.detail for one in drawn] == ["ratio 1.0"] * len(behavior.record.logprobs)
+    assert [float(one.found) for one in drawn] == list(behavior.record.logprobs)
+
+
+def replayed(stack: Stack, subject_id: str) -> ReplayReport:
+    """The report of a behaviour replay, through the gateway and a worker."""
+    request = ReplayRequest(kind=ReplayKind.BEHAVIOR, subject_id=subject_id)
+    with grpc.insecure_channel(stack.gateway) as channel:
+        stub = replay_pb2_grpc.ReplayServiceStub(channel)
+        answers = stub.Replay(wire.to_proto(request), timeout=REPLAY_S_MAX)
+        last = list(answers)[-1]
+    return wire.from_proto(ReplayReport, last.report)
 
 
 def check_traced(
