@@ -157,6 +157,7 @@ async def test_a_forged_event_is_named_and_the_rest_is_checked(
     assert [i for i, r in enumerate(shown.records, 1) if "unreadable" in r] == [5]
 
 
+@pytest.mark.row("REQ-07")
 async def test_a_tail_loses_and_doubles_nothing_over_restarts(postgres_dsn: str) -> None:
     seen: list[int] = []
     async with world_of(gateway_config(postgres_dsn)) as world:
