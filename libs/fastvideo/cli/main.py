@@ -16,6 +16,8 @@ from fastvideo.cli import (
     log,
     models,
     page,
+    parity,
+    replay,
     requests,
     sessions,
     simulate,
@@ -48,8 +50,10 @@ def build() -> typer.Typer:
     explain.register(app)
     page.register(app)
     log.register(app)
+    replay.register(app)
     simulate.register(app)
     models.register(app)
+    parity.register(app)
     authoring.register(app)
     sessions.register(app)
     stack.register(app)

@@ -15,6 +15,7 @@ from fastvideo.api.artifacts.v1 import artifacts_pb2_grpc
 from fastvideo.api.common.v1 import request_pb2
 from fastvideo.api.events.v1 import log_pb2_grpc
 from fastvideo.api.gateway.v1 import gateway_pb2, gateway_pb2_grpc
+from fastvideo.api.replay.v1 import replay_pb2_grpc
 from fastvideo.api.sessions.v1 import sessions_pb2, sessions_pb2_grpc
 from fastvideo.artifacts.types import ArtifactKind, ArtifactRecord
 from fastvideo.client.behaviors import behaviors
@@ -22,6 +23,7 @@ from fastvideo.client.calls import CallPolicy, call
 from fastvideo.client.downloads import Download, save
 from fastvideo.client.event_log import LogClient
 from fastvideo.client.explanations import explain
+from fastvideo.client.replays import OnTold, logged_run, run_replay
 from fastvideo.client.submission import named_as_given, renamed, submit_message
 from fastvideo.client.types import ModelSummary, Page
 from fastvideo.client.uploads import Source, upload
@@ -29,6 +31,7 @@ from fastvideo.client.watch import ENDED, watch
 from fastvideo.errors import Cancelled, FastVideoError, Unavailable
 from fastvideo.events.types import Event
 from fastvideo.explain.types import Explanation
+from fastvideo.replay.types import LoggedRun, ReplayKind, ReplayReport, ReplayRequest
 from fastvideo.requests.types import (
     OutputSpec,
     RequestState,
@@ -36,7 +39,7 @@ from fastvideo.requests.types import (
     SamplingOverrides,
 )
 from fastvideo.rpc.channel import open_channel
-from fastvideo.scheduling.traces import BehaviorRecorded
+from fastvideo.scheduling.traces import BehaviorRecorded, ParityChecked
 from fastvideo.scheduling.work import CancelScope, CancelScopeKind
 from fastvideo.sessions.types import SessionState
 from fastvideo.telemetry import tracing
@@ -61,6 +64,7 @@ class AsyncClient:
         self._artifacts = artifacts_pb2_grpc.ArtifactServiceStub(self._channel)
         self._sessions = sessions_pb2_grpc.SessionServiceStub(self._channel)
         self._log = log_pb2_grpc.EventLogServiceStub(self._channel)
+        self._replays = replay_pb2_grpc.ReplayServiceStub(self._channel)
         self.log = LogClient(self._log, self._policy)
 
     async def __aenter__(self) -> Self:
@@ -182,6 +186,33 @@ class AsyncClient:
         Holds at most `units_max` of its `unit_count` units, the first ones; all else is whole.
         """
         return await explain(self._gateway, request_id, units_max, self._policy)
+
+    async def replay(
+        self,
+        kind: ReplayKind | str,
+        subject_id: str = "",
+        *,
+        on_told: OnTold | None = None,
+        **options: Any,
+    ) -> ReplayReport:
+        """Run the past again and compare; `options` are the other fields of `ReplayRequest`.
+
+        Takes as long as it takes; to be cancelled, it is stopped on the server too. A report
+        whose `equal` is False raises nothing.
+        """
+        request = ReplayRequest(kind=ReplayKind(kind), subject_id=subject_id, **options)
+        return await run_replay(self._replays, request, on_told)
+
+    async def logged_run(self, request_id: str) -> LoggedRun:
+        """What the log says of a request's run: enough to do it again elsewhere."""
+        return await logged_run(self._replays, request_id, self._policy)
+
+    async def record_parity(self, checks: Sequence[ParityChecked]) -> None:
+        """Keep results of parity checks in the log, each in its model's stream."""
+        request = gateway_pb2.RecordParityRequest(
+            idempotency_key=uuid.uuid4().hex, checks=[wire.to_proto(check) for check in checks]
+        )
+        await self._call(self._gateway.RecordParity, request)
 
     async def generate(
         self,

@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Mapping
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -10,13 +10,15 @@ from typing import Any, Self, TypeVar
 from fastvideo.artifacts.types import ArtifactKind, ArtifactRecord
 from fastvideo.client.async_client import AsyncClient
 from fastvideo.client.calls import CallPolicy
+from fastvideo.client.replays import OnTold
 from fastvideo.client.sync_event_log import SyncLogClient
 from fastvideo.client.types import ModelSummary, Page
 from fastvideo.client.uploads import Source
 from fastvideo.events.types import Event
 from fastvideo.explain.types import Explanation
+from fastvideo.replay.types import LoggedRun, ReplayKind, ReplayReport
 from fastvideo.requests.types import RequestState
-from fastvideo.scheduling.traces import BehaviorRecorded
+from fastvideo.scheduling.traces import BehaviorRecorded, ParityChecked
 from fastvideo.sessions.types import SessionState
 
 T = TypeVar("T")
@@ -86,6 +88,22 @@ class Client:
 
     def explain(self, request_id: str, *, units_max: int = 10_000) -> Explanation:
         return self._run(self._client.explain(request_id, units_max=units_max))
+
+    def replay(
+        self,
+        kind: ReplayKind | str,
+        subject_id: str = "",
+        *,
+        on_told: OnTold | None = None,
+        **options: Any,
+    ) -> ReplayReport:
+        return self._run(self._client.replay(kind, subject_id, on_told=on_told, **options))
+
+    def logged_run(self, request_id: str) -> LoggedRun:
+        return self._run(self._client.logged_run(request_id))
+
+    def record_parity(self, checks: Sequence[ParityChecked]) -> None:
+        return self._run(self._client.record_parity(checks))
 
     def behaviors(
         self, where: Mapping[str, str] | None = None, *, limit: int | None = None

@@ -1,0 +1,133 @@
+"""Runs a replay for the command line: where it runs, what is shown meanwhile, how it ends."""
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Final, Self
+
+import typer
+from rich.console import Console
+
+from fastvideo import wire
+from fastvideo.api.worker.v1 import worker_pb2
+from fastvideo.cli import failures
+from fastvideo.cli.config import load_config
+from fastvideo.cli.connection import find_gateway
+from fastvideo.cli.replay_view import ReplayProgressView, report_lines
+from fastvideo.cli.report import plain_record, print_json
+from fastvideo.cli.running import run
+from fastvideo.client import AsyncClient
+from fastvideo.client.replays import OnTold, taken
+from fastvideo.deployment.scheduling_policy import read_policy
+from fastvideo.errors import FastVideoError, Unavailable
+from fastvideo.replay.process import Replays
+from fastvideo.replay.types import ReplayReport, ReplayRequest
+
+EXIT_DIFFERS: Final = 1
+EXIT_NO_ANSWER: Final = 2
+
+
+@dataclass(frozen=True, slots=True)
+class HereOptions:
+    """How a replay runs on this machine."""
+
+    checkpoints: Path | None
+    families: tuple[str, ...]
+    # "host:port"; empty is the gateway.
+    artifacts: str
+
+    @classmethod
+    def of(
+        cls, here: bool, checkpoints: Path | None, families: Sequence[str] | None, artifacts: str
+    ) -> Self | None:
+        """The options, or None for a replay that runs beside a worker."""
+        if here:
+            return cls(checkpoints, tuple(families or ()), artifacts)
+        for name, given in (
+            ("--checkpoints", checkpoints),
+            ("--families", families),
+            ("--artifacts", artifacts),
+        ):
+            if given:
+                raise typer.BadParameter("only with --here", param_hint=name)
+        return None
+
+    def command(self, gateway: str) -> tuple[str, ...]:
+        """The process that runs it."""
+        command = [sys.executable, "-m", "fastvideo.recompute"]
+        if self.checkpoints is not None:
+            command += ["--checkpoints", str(self.checkpoints)]
+        for package in self.families:
+            command += ["--family", package]
+        return (*command, "--artifacts", self.artifacts or gateway)
+
+
+def replay(
+    request: ReplayRequest,
+    *,
+    gateway: str,
+    data: Path | None,
+    as_json: bool,
+    here: HereOptions | None = None,
+) -> None:
+    """Run it, show its report, and exit with what came of it."""
+    try:
+        address = find_gateway(load_config(os.environ), gateway, data)
+        view = nullcontext() if as_json else ReplayProgressView()
+        with view as shown:
+            on_told = shown.show if shown is not None else None
+            report = run(_run(address, request, here, on_told))
+    except FastVideoError as error:
+        code = failures.report(error, as_json=as_json)
+        interrupted = code == failures.EXIT_INTERRUPTED
+        raise typer.Exit(code if interrupted else EXIT_NO_ANSWER) from error
+    if as_json:
+        print_json(plain_record(report))
+    else:
+        console = Console(highlight=False, soft_wrap=True)
+        for line in report_lines(report):
+            console.print(line)
+    raise typer.Exit(0 if report.equal else EXIT_DIFFERS)
+
+
+async def _run(
+    address: str, request: ReplayRequest, here: HereOptions | None, on_told: OnTold | None
+) -> ReplayReport:
+    async with AsyncClient(address) as client:
+        if here is None:
+            given = {field.name: getattr(request, field.name) for field in fields(request)}
+            return await client.replay(**given, on_told=on_told)
+        logged = await client.logged_run(request.subject_id)
+    asked = worker_pb2.ReplayRequest(replay=wire.to_proto(request), run=wire.to_proto(logged))
+    replays = Replays(here.command(address))
+    try:
+        async for response in replays.run(asked):
+            report = taken(response, on_told)
+            if report is not None:
+                return report
+    finally:
+        await replays.close()
+    raise Unavailable("the replay ended without a report", reason="NO_REPORT")
+
+
+def parse_until(given: Sequence[str]) -> Mapping[int, int]:
+    """Offsets by partition, of "OFFSET" (of partition 0) and "PARTITION:OFFSET"."""
+    until: dict[int, int] = {}
+    for text in given:
+        partition, _, offset = text.rpartition(":")
+        if not offset.isdecimal() or not (partition.isdecimal() or not partition):
+            raise typer.BadParameter(f"{text!r} is not [PARTITION:]OFFSET", param_hint="--until")
+        until[int(partition or 0)] = int(offset)
+    return until
+
+
+def read_policy_text(path: Path) -> str:
+    """A policy's file, checked before it goes anywhere."""
+    try:
+        read_policy(path)
+    except FastVideoError as error:
+        raise typer.BadParameter(error.message, param_hint="--policy") from error
+    return path.read_text(encoding="utf-8")
