@@ -17,6 +17,7 @@ from fastvideo.rpc.errors import from_rpc_error
 from fastvideo_artifacts.app import running_artifacts
 from fastvideo_artifacts.config import Config
 from tests.integration.gateway.worlds import World, gateway_config, submit_message, world_of
+from tests.plugins.http import call
 
 if TYPE_CHECKING:
     from fastvideo.api.artifacts.v1.artifacts_pb2_grpc import ArtifactServiceAsyncStub
@@ -140,3 +141,31 @@ async def test_blobs_are_between_services(artifacts: ArtifactWorld) -> None:
             pass
     for refused in (put, got):
         assert from_rpc_error(refused.value).reason == "NOT_FOR_USERS"
+
+
+async def test_artifacts_are_read_over_http_whole_and_in_part(artifacts: ArtifactWorld) -> None:
+    await artifacts.put("art_1", artifact_pb2.ARTIFACT_KIND_LATENT)
+    address, path = artifacts.gateway.gateway.http_address, "/api/artifacts/art_1"
+    record = (await call(address, path)).json["artifact"]
+    assert record["digest"] == hashlib.sha256(BYTES).hexdigest()
+    whole = await call(address, f"{path}/content")
+    assert (whole.status, whole.body) == (200, BYTES)
+    # Only media is shown; the rest is saved, and nothing runs in it.
+    assert whole.headers["content-disposition"].startswith("attachment")
+    assert "sandbox" in whole.headers["content-security-policy"]
+    part = await call(address, f"{path}/content", headers={"Range": "bytes=7-20"})
+    assert (part.status, part.body) == (206, BYTES[7:21])
+    assert part.headers["content-range"] == f"bytes 7-20/{len(BYTES)}"
+    last = await call(address, f"{path}/content", headers={"Range": "bytes=-5"})
+    assert last.body == BYTES[-5:]
+    beyond = await call(address, f"{path}/content", headers={"Range": f"bytes={len(BYTES)}-"})
+    assert (beyond.status, beyond.error["field"]) == (416, "Range")
+    assert beyond.headers["content-range"] == f"bytes */{len(BYTES)}"
+    head = await call(address, f"{path}/content", method="HEAD")
+    assert (head.headers["content-length"], head.body) == (str(len(BYTES)), b"")
+    known = {"If-None-Match": whole.headers["etag"]}
+    assert (await call(address, f"{path}/content", headers=known)).status == 304
+    stale = {"Range": "bytes=0-1", "If-Range": '"other"'}
+    assert (await call(address, f"{path}/content", headers=stale)).body == BYTES
+    unknown = await call(address, "/api/artifacts/art_2/content")
+    assert (unknown.status, unknown.error["reason"]) == (404, "NOT_FOUND")

@@ -137,3 +137,22 @@ async def test_a_watch_of_what_is_not_there_is_refused(log: CountingLog) -> None
     with pytest.raises(NotFound):
         [_ async for _ in hub.watch("r", 0, "another tenant")]
     assert hub.watcher_count == 0
+
+
+async def test_who_follows_everything_is_told_of_each_request_once() -> None:
+    log = CountingLog()
+    hub = WatchHub(log, log.wakeups)
+    async with running(hub.run()):
+        touched = hub.touched()
+        first = asyncio.ensure_future(anext(touched))
+        await asyncio.sleep(0)
+        await log.write(ACCEPTED)
+        async with asyncio.timeout(5):
+            assert await first == ("r",)
+        await log.write(STARTED, DONE)
+        await log.write(STARTED, request_id="other")
+        seen: set[str] = set()
+        async with asyncio.timeout(5):
+            while seen != {"r", "other"}:
+                seen.update(await anext(touched))
+        await touched.aclose()
