@@ -136,7 +136,8 @@ class LayerTrace:
 
     def output(self, component: str, value: Any) -> None:
         """Take what a loop tells of a component that is no module."""
-        self._note((component, ""), value, 0.0, outermost=True)
+        if not self._paused:
+            self._note((component, ""), value, 0.0, outermost=True)
 
     @contextmanager
     def paused(self) -> Iterator[None]:
