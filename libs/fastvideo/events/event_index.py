@@ -17,6 +17,7 @@ from typing import Final, Protocol
 
 from fastvideo.events.projector import Projection, fresh_events
 from fastvideo.events.records import StoredEvent
+from fastvideo.events.tenant_texts import size_without_texts
 from fastvideo.events.terms import terms_of
 
 BLOCK: Final = 256
@@ -95,7 +96,7 @@ class IndexChanges:
     # By term and block, the bits of the offsets.
     members: Mapping[tuple[str, int], int]
     times: Mapping[int, BlockTimes]
-    # By type, events and bytes of payloads.
+    # By type, events and bytes of payloads without texts of tenants, which may be erased.
     types: Mapping[str, tuple[int, int]]
 
 
@@ -113,7 +114,7 @@ def index_changes(events: Iterable[StoredEvent]) -> IndexChanges:
         known = times.setdefault(block, BlockTimes(at, at))
         known.earliest, known.latest = min(known.earliest, at), max(known.latest, at)
         count, size = types.get(stored.type, (0, 0))
-        types[stored.type] = (count + 1, size + len(stored.payload))
+        types[stored.type] = (count + 1, size + size_without_texts(stored.type, stored.payload))
     return IndexChanges(members, times, types)
 
 

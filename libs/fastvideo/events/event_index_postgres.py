@@ -25,7 +25,7 @@ _ALL: Final = (1 << BLOCK) - 1
 
 LAYOUT: Final = Layout(
     schema="event_index",
-    version=1,
+    version=2,
     statements=(
         f"""
         CREATE TABLE {{schema}}.terms (

@@ -5,7 +5,8 @@ from collections.abc import Iterator
 from google.protobuf.descriptor import Descriptor
 
 from fastvideo.api.events.v1 import events_pb2
-from fastvideo.events.tenant_texts import SEALED_TYPES
+from fastvideo.events.tenant_texts import SEALED_TYPES, size_without_texts
+from tests.contract.sealed_texts import accepted
 
 # Messages that hold what a tenant wrote.
 WRITTEN_BY_TENANTS = {
@@ -33,6 +34,15 @@ def test_every_event_type_with_a_text_of_a_tenant_is_sealed() -> None:
         if WRITTEN_BY_TENANTS & set(reachable(field.message_type, set()))
     }
     assert with_texts == set(SEALED_TYPES)
+
+
+def test_the_size_without_texts_is_that_of_an_erased_event() -> None:
+    written, erased = accepted("acme", "a long text"), accepted("acme", "")
+    assert len(written.payload) > len(erased.payload)
+    assert size_without_texts(written.type, written.payload) == len(erased.payload)
+    assert size_without_texts(written.type, erased.payload) == len(erased.payload)
+    assert size_without_texts("ThingHappened", b"abc") == 3
+    assert size_without_texts(written.type, b"\xff") == 1
 
 
 def test_a_sealed_type_has_a_place_for_its_seal() -> None:
