@@ -85,6 +85,13 @@ def everything_told(stack: Stack, written: Written) -> str:
         )
 
 
+def shown(stack: Stack, written: Written) -> list[Any]:
+    """What `fastvideo log show` says of the request."""
+    outcome = stack.run("log", "show", "--request", written.request_id, "--json")
+    assert outcome.code == 0, outcome.err
+    return [json.loads(line) for line in outcome.out.splitlines()]
+
+
 async def bus_messages(stack: Stack) -> list[bytes]:
     """All that is kept on the bus."""
     folder = DataFolder(stack.data)
@@ -130,7 +137,7 @@ def test_what_a_tenant_writes_stands_nowhere_in_the_log_the_bus_or_the_logs(
 
 
 def test_a_closed_range_is_archived_and_read_as_before(own_stack: Stack, written: Written) -> None:
-    before = own_stack.run("log", "show", "--request", written.request_id, "--json").out
+    before = shown(own_stack, written)
 
     def archived() -> list[Any] | None:
         # Refused for as long as somebody has not read it.
@@ -141,7 +148,7 @@ def test_a_closed_range_is_archived_and_read_as_before(own_stack: Stack, written
     assert sum(record["events"] for record in records) >= RANGE
     assert own_stack.run("log", "archive", "--before", "1000000", "--json").json == []
     assert own_stack.watch(written.request_id) == written.watched
-    assert own_stack.run("log", "show", "--request", written.request_id, "--json").out == before
+    assert shown(own_stack, written) == before
     verified = own_stack.run("log", "verify", "--json")
     assert verified.code == 0, verified.out + verified.err
     objects = [p for p in DataFolder(own_stack.data).archive.rglob("*") if p.is_file()]
