@@ -10,7 +10,6 @@ requests share forwards, a cancel lands at a boundary, and the bits are the same
 **API boundary.**
 """
 
-import math
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -43,6 +42,7 @@ from fastvideo.media.images import decode_image
 from fastvideo.memory.pools import MemoryPools, MemoryTag
 from fastvideo.model.specs import CapabilityMatrix, ParallelPlan
 from fastvideo.requests.draft import RequestDraft
+from fastvideo.requests.durations import frames_of
 from fastvideo.requests.failures import error_of
 from fastvideo.requests.inputs import IMAGE, IMAGE_TO_VIDEO, NEGATIVE_PROMPT, PROMPT
 from fastvideo.requests.sampling import SEED_MAX
@@ -195,7 +195,7 @@ class Engine:
         if duration is not None:
             if num_frames is not None:
                 raise InvalidField("duration", duration, "left out when num_frames is given")
-            num_frames = _frames_of(entry, duration, fps)
+            num_frames = frames_of(entry.card, "duration", duration, fps)
         width, height = size or (None, None)
         texts = {PROMPT: prompt or None, NEGATIVE_PROMPT: negative_prompt}
         draft = RequestDraft(
@@ -365,14 +365,3 @@ class Engine:
         }
         frames = [value for name, value in values.items() if name.endswith(".frames")]
         return Video(frames=frames[-1].numpy(), **common) if frames else Generation(**common)
-
-
-def _frames_of(entry: CatalogEntry, duration_s: float, fps: int | None) -> int:
-    """The allowed number of frames that is nearest to a duration. Raises InvalidField."""
-    if not 0 < duration_s < math.inf:
-        raise InvalidField("duration", duration_s, "seconds, more than 0")
-    rate = fps if fps is not None else entry.card.sampling["fps"].default_value
-    allowed = entry.card.sampling["num_frames"]
-    step = allowed.multiple_of or 1
-    count = allowed.offset + step * round((duration_s * rate - allowed.offset) / step)
-    return int(max(count, allowed.minimum))

@@ -12,6 +12,7 @@ from fastvideo.artifacts.types import ArtifactKind, MediaInfo
 from fastvideo.engine import behavior
 from fastvideo.errors import ContractViolation, InvalidField
 from fastvideo.loops.behavior import TRAJECTORY, Captured
+from fastvideo.media.images import encode_png
 from fastvideo.media.sheet import contact_sheet
 from fastvideo.media.tensors import encode_tensors
 from fastvideo.media.video import Frames, encode_mp4
@@ -93,6 +94,10 @@ def _sheet(value: Any, request: RequestSpec) -> tuple[bytes, MediaInfo | None]:
     return contact_sheet(_frames(value)), None
 
 
+def _image(value: Any, request: RequestSpec) -> tuple[bytes, MediaInfo | None]:
+    return encode_png(_frames(value)[0]), None
+
+
 def _latents(value: Any, request: RequestSpec) -> tuple[bytes, MediaInfo | None]:
     sampling = request.sampling
     about = {
@@ -130,6 +135,7 @@ _TENSORS: Final = "application/octet-stream"
 _FILES: Final = (
     OutputFile(PREVIEW, "frames", ArtifactKind.VIDEO, "preview.mp4", "video/mp4", _preview),
     OutputFile(VIDEO, "frames", ArtifactKind.VIDEO, "video.mp4", "video/mp4", _video),
+    OutputFile("image", "frames", ArtifactKind.IMAGE, "image.png", "image/png", _image),
     OutputFile("sheet", "frames", ArtifactKind.IMAGE, "sheet.png", "image/png", _sheet),
     OutputFile(
         "latents", "latents", ArtifactKind.LATENT, "latents.safetensors", _TENSORS, _latents

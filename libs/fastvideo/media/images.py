@@ -1,4 +1,4 @@
-"""Images that users bring: decoded within bounds, and fitted to a size without distortion."""
+"""Images: those of users, decoded within bounds and fitted undistorted, and frames as PNG."""
 
 import io
 from typing import Final
@@ -38,6 +38,13 @@ def decode_image(data: bytes, field: str) -> Pixels:
     # Pillow's decoders raise these, and struct.error's kin SyntaxError, for what is damaged.
     except (OSError, ValueError, SyntaxError, IndexError) as error:
         raise _invalid(field, str(error), "an image that is whole") from error
+
+
+def encode_png(pixels: Pixels) -> bytes:
+    """An image as PNG bytes, every pixel as it is."""
+    buffer = io.BytesIO()
+    Image.fromarray(np.ascontiguousarray(pixels)).save(buffer, format="PNG", compress_level=6)
+    return buffer.getvalue()
 
 
 def fit_image(pixels: Pixels, width: int, height: int) -> Pixels:

@@ -14,7 +14,7 @@ OUTPUTS: Final = tuple(field.name for field in fields(OutputSpec) if field.type 
 
 # What an artifact node makes of the values that flow into it.
 _MADE_FROM: Final[Mapping[str, frozenset[str]]] = MappingProxyType(
-    {"frames": frozenset({"video", "sheet", "preview"}), "latents": frozenset({"latents"})}
+    {"frames": frozenset({"video", "sheet", "preview", "image"}), "latents": frozenset({"latents"})}
 )
 
 

@@ -154,6 +154,8 @@ class OutputSpec:
     capture: Capture | None = None
     # None is SUMMARY.
     trace: TraceLevel | None = None
+    # The first frame, as PNG of the request's size.
+    image: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

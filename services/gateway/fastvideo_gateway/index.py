@@ -40,6 +40,7 @@ class ListQuery:
     # Lower case; each must occur in the id, the model's id or a text of the request.
     words: tuple[str, ...] = ()
     after: PagePosition | None = None
+    oldest_first: bool = False
 
 
 class RequestIndex(Projection, Protocol):

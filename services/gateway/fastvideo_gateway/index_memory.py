@@ -8,6 +8,7 @@ from fastvideo.events.projector import fresh_events
 from fastvideo.events.records import StoredEvent
 from fastvideo.requests.erasing import without_texts
 from fastvideo.requests.types import RequestState
+from fastvideo.rpc.paging import PagePosition
 from fastvideo.scheduling.events import WorkerAttached
 from fastvideo_gateway.index import ListQuery, fold_changes, searched_text
 
@@ -44,7 +45,10 @@ class MemoryIndex:
 
     async def list_requests(self, query: ListQuery) -> tuple[RequestState, ...]:
         found = [state for state in self._requests.values() if _matches(state, query)]
-        found.sort(key=lambda state: (state.accepted_at, state.spec.request_id), reverse=True)
+        found.sort(
+            key=lambda state: (state.accepted_at, state.spec.request_id),
+            reverse=not query.oldest_first,
+        )
         return tuple(found[: query.limit])
 
     async def find_requests(
@@ -71,5 +75,10 @@ def _matches(state: RequestState, query: ListQuery) -> bool:
         and query.session_id in ("", spec.session_id)
         and query.model_id in ("", spec.model_id)
         and all(word in text for word in query.words)
-        and (after is None or (state.accepted_at, spec.request_id) < (after.at, after.item_id))
+        and (after is None or _is_behind(state, after, oldest_first=query.oldest_first))
     )
+
+
+def _is_behind(state: RequestState, after: PagePosition, *, oldest_first: bool) -> bool:
+    own, other = (state.accepted_at, state.spec.request_id), (after.at, after.item_id)
+    return own > other if oldest_first else own < other

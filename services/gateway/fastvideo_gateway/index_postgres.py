@@ -136,11 +136,13 @@ def _list_statement(query: ListQuery) -> tuple[str, list[object]]:
         where("strpos(searched, {}) > 0", word)
     if query.after is not None:
         after = query.after
-        where("(accepted_at, request_id) < ({}, {})", after.at, after.item_id)
+        sign = ">" if query.oldest_first else "<"
+        where(f"(accepted_at, request_id) {sign} ({{}}, {{}})", after.at, after.item_id)
+    order = "ASC" if query.oldest_first else "DESC"
     arguments.append(query.limit)
     return (
         f"SELECT state FROM requests WHERE {' AND '.join(conditions)} "
-        f"ORDER BY accepted_at DESC, request_id DESC LIMIT ${len(arguments)}",
+        f"ORDER BY accepted_at {order}, request_id {order} LIMIT ${len(arguments)}",
         arguments,
     )
 

@@ -43,6 +43,14 @@ class RequestPage:
     next_page_token: str
 
 
+@dataclass(frozen=True, slots=True)
+class VideoPage:
+    """Some requests for videos, and whether there are more behind them."""
+
+    states: tuple[RequestState, ...]
+    has_more: bool
+
+
 class Lister:
     """Reads the index, as fresh as the log when it can be had in time."""
 
@@ -84,6 +92,32 @@ class Lister:
         if len(found) <= size:
             return RequestPage(found, "")
         return RequestPage(found[:size], page_token(_position(found[size - 1]), *filters))
+
+    async def videos(
+        self, tenant_id: str, *, after_id: str, limit: int, oldest_first: bool
+    ) -> "VideoPage":
+        """Requests for videos behind one of them, at most `limit`.
+
+        Raises InvalidField for an `after_id` that is none.
+        """
+        await self._freshness.is_fresh(FRESHNESS_WAIT_S)
+        after = None
+        if after_id:
+            known = await self._index.find_requests(tenant_id, (after_id,))
+            if not known:
+                raise InvalidField("after", after_id, "the id of a video")
+            after = _position(known[0])
+        videos: list[RequestState] = []
+        while len(videos) <= limit:
+            query = ListQuery(
+                tenant_id=tenant_id, limit=limit + 1, after=after, oldest_first=oldest_first
+            )
+            found = await self._index.list_requests(query)
+            videos += [state for state in found if state.spec.outputs.video]
+            if len(found) <= limit:
+                break
+            after = _position(found[-1])
+        return VideoPage(tuple(videos[:limit]), len(videos) > limit)
 
     async def find(self, tenant_id: str, request_ids: Sequence[str]) -> tuple[RequestState, ...]:
         """Those of a tenant with these ids; unknown ones are left out."""

@@ -21,6 +21,7 @@ from fastvideo_gateway.http.events import EventRoutes
 from fastvideo_gateway.http.guard import Guard
 from fastvideo_gateway.http.health import health_routes
 from fastvideo_gateway.http.live import LiveRoutes
+from fastvideo_gateway.http.openai.images import OpenAiImages
 from fastvideo_gateway.http.openai.models import OpenAiModels
 from fastvideo_gateway.http.openai.videos import OpenAiVideos
 from fastvideo_gateway.http.page import page_routes
@@ -65,6 +66,7 @@ def http_app(parts: HttpParts, listen: str) -> ASGIApp:
         *ReplayRoutes(parts.replays, streams).routes,
         *artifacts.routes,
         *OpenAiVideos(gateway, artifacts, InputUploads(parts.artifacts), streams).routes,
+        *OpenAiImages(gateway, artifacts).routes,
         *OpenAiModels(gateway.models).routes,
         _models(gateway.models),
         *page_routes(),

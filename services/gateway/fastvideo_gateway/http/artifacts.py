@@ -59,7 +59,10 @@ class ArtifactRoutes:
     def routes(self) -> list[Route]:
         """What is under /api/artifacts."""
         one = "/api/artifacts/{artifact_id}"
-        return [Route(one, self._get), Route(f"{one}/content", self._content)]
+        return [
+            Route(one, self._get),
+            Route(f"{one}/content", self._content, name="artifact_content"),
+        ]
 
     async def _get(self, request: Request) -> Response:
         return json_answer(
@@ -98,6 +101,11 @@ class ArtifactRoutes:
         return StreamingResponse(
             self._bytes(record.artifact_id, part), 206 if span else 200, headers=headers
         )
+
+    async def read(self, artifact_id: str) -> bytes:
+        """All of an artifact's bytes; for small ones."""
+        record = await self._record(artifact_id)
+        return b"".join([one async for one in self._bytes(artifact_id, Span(0, record.size_bytes))])
 
     async def _record(self, artifact_id: str) -> ArtifactRecord:
         require_name("artifact_id", artifact_id, "the id of an artifact")

@@ -61,4 +61,4 @@ def _named(error: ValidationError, model: type[BaseModel]) -> InvalidField:
         return InvalidField(name, first["input"], f"one of {', '.join(model.model_fields)}")
     if first["type"] == "missing":
         return InvalidField(name, "", "a value", reason="FIELD_REQUIRED")
-    return InvalidField(name, first.get("input"), first["msg"])
+    return InvalidField(name, first.get("input"), first["msg"].removeprefix("Value error, "))

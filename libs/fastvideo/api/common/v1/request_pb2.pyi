@@ -454,6 +454,7 @@ class OutputSpec(_message.Message):
     PREVIEW_FIELD_NUMBER: _builtins.int
     CAPTURE_FIELD_NUMBER: _builtins.int
     TRACE_FIELD_NUMBER: _builtins.int
+    IMAGE_FIELD_NUMBER: _builtins.int
     video: _builtins.bool
     sheet: _builtins.bool
     """A contact sheet of the frames, as PNG."""
@@ -465,6 +466,8 @@ class OutputSpec(_message.Message):
     """Absent records nothing."""
     trace: Global___TraceLevel.ValueType
     """Absent is SUMMARY."""
+    image: _builtins.bool
+    """The first frame, as PNG of the request's size."""
     def __init__(
         self,
         *,
@@ -474,10 +477,11 @@ class OutputSpec(_message.Message):
         preview: _builtins.bool = ...,
         capture: Global___Capture.ValueType | None = ...,
         trace: Global___TraceLevel.ValueType | None = ...,
+        image: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_capture", b"_capture", "_trace", b"_trace", "capture", b"capture", "trace", b"trace"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_capture", b"_capture", "_trace", b"_trace", "capture", b"capture", "latents", b"latents", "preview", b"preview", "sheet", b"sheet", "trace", b"trace", "video", b"video"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_capture", b"_capture", "_trace", b"_trace", "capture", b"capture", "image", b"image", "latents", b"latents", "preview", b"preview", "sheet", b"sheet", "trace", b"trace", "video", b"video"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__capture: _TypeAlias = _typing.Literal["capture"]  # noqa: Y015
     _WhichOneofArgType__capture: _TypeAlias = _typing.Literal["_capture", b"_capture"]  # noqa: Y015

@@ -1,0 +1,54 @@
+"""Typed errors in OpenAI's shape: {"error": {message, type, param, code}}."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from starlette.responses import Response
+
+from fastvideo_gateway.http.answers import json_answer
+
+PREFIX: Final = "/v1/"
+
+# What the gateway calls a field, and what this API calls it.
+_PARAMETERS: Final[Mapping[str, str]] = {
+    "model_id": "model",
+    "program_id": "model",
+    "sampling.width": "size",
+    "sampling.height": "size",
+    "sampling.steps": "num_inference_steps",
+    "sampling.num_frames": "num_frames",
+    "sampling.fps": "fps",
+    "sampling.seed": "seed",
+    "sampling.guidance_scale": "guidance_scale",
+    "sampling.flow_shift": "flow_shift",
+    "inputs[0].text.text": "prompt",
+    "inputs[1].text.text": "negative_prompt",
+    "inputs[1].image.artifact_id": "input_reference",
+    "inputs[2].image.artifact_id": "input_reference",
+    "scope.target_id": "video_id",
+    "request_id": "video_id",
+    "chunk": "input_reference",
+}
+_TYPES: Final[Mapping[int, str]] = {
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    429: "rate_limit_error",
+}
+
+
+def openai_answer(record: Mapping[str, Any], status: int) -> Response:
+    """The answer of an error, from the record that other paths answer with."""
+    field = str(record.get("field", ""))
+    param = _PARAMETERS.get(field, field)
+    message = str(record["message"])
+    if param != field:
+        message = message.replace(field, param)
+    kind = _TYPES.get(status, "invalid_request_error" if status < 500 else "server_error")
+    error = {
+        "message": message,
+        "type": kind,
+        "param": param or None,
+        "code": str(record["reason"]).lower(),
+    }
+    return json_answer({"error": error}, status)

@@ -1,0 +1,33 @@
+"""/v1/models: what can be asked for."""
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from fastvideo_gateway.http.answers import json_answer
+from fastvideo_gateway.http.openai.objects import model_object
+from fastvideo_gateway.models import ModelDirectory
+
+
+class OpenAiModels:
+    """The catalog."""
+
+    def __init__(self, models: ModelDirectory) -> None:
+        self._models = models
+
+    @property
+    def routes(self) -> list[Route]:
+        """What is under /v1/models."""
+        return [
+            Route("/v1/models", self._list),
+            Route("/v1/models/{model_id:path}", self._get),
+        ]
+
+    async def _list(self, _: Request) -> Response:
+        # A model that no deployment serves cannot be asked for.
+        statuses = [one for one in await self._models.list() if not one.entry.unavailable_reason]
+        return json_answer({"object": "list", "data": [model_object(one) for one in statuses]})
+
+    async def _get(self, request: Request) -> Response:
+        status = await self._models.describe(str(request.path_params["model_id"]))
+        return json_answer(model_object(status))

@@ -1,0 +1,46 @@
+"""Errors as answers, each in the words of the API that was called."""
+
+from typing import Any, Final
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+
+from fastvideo.errors import FastVideoError
+from fastvideo.telemetry.logging import get_logger
+from fastvideo_gateway.http.answers import INTERNAL, error_record, json_answer, status_of
+from fastvideo_gateway.http.openai.errors import PREFIX, openai_answer
+
+_LOG: Final = get_logger(__name__)
+
+
+def refusal(path: str, record: dict[str, Any], status: int) -> Response:
+    """The answer of an error on a path."""
+    if path.startswith(PREFIX):
+        return openai_answer(record, status)
+    return json_answer({"error": record}, status)
+
+
+async def typed_error(request: Request, error: Exception) -> Response:
+    """The answer of a typed error."""
+    assert isinstance(error, FastVideoError)
+    status = status_of(error)
+    if status == INTERNAL:
+        _LOG.error("request failed", error=error.message, reason=error.reason, exc_info=error)
+    return refusal(request.url.path, error_record(error), status)
+
+
+async def http_error(request: Request, error: Exception) -> Response:
+    """The answer when there is no such path, or not by that method."""
+    assert isinstance(error, HTTPException)
+    reason = {404: "NO_SUCH_PATH", 405: "METHOD_NOT_ALLOWED"}.get(error.status_code, "REFUSED")
+    record = {"reason": reason, "message": error.detail, "field": "", "attributes": {}}
+    answer = refusal(request.url.path, record, error.status_code)
+    answer.headers.update(error.headers or {})
+    return answer
+
+
+async def unexpected_error(request: Request, error: Exception) -> Response:
+    """The answer to a defect; the server's log has its stack."""
+    hidden = FastVideoError(str(error))
+    return refusal(request.url.path, error_record(hidden), INTERNAL)
