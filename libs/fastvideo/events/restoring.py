@@ -52,4 +52,4 @@ async def begin_log_epoch(dsn: str) -> int:
         await connection.close()
     if not rows:
         raise FailedPrecondition("the event log has no partitions", reason="SCHEMA")
-    return max(row["log_epoch"] for row in rows)
+    return int(max(row["log_epoch"] for row in rows))
