@@ -90,10 +90,10 @@ def report_lines(report: ReplayReport) -> Iterator[str]:
 def _policies(policies: tuple[PolicyFigures, ...]) -> Iterator[str]:
     if not policies:
         return
-    yield "  policy     requests   wait p50     p95  total p50     p95  utilised  batch"
+    yield "  policy            requests   wait p50     p95  total p50     p95  utilised  batch"
     for one in policies:
         yield (
-            f"  {one.policy:<10} {one.requests:>8} {one.wait_seconds_p50:>8.3f} s"
+            f"  {one.policy:<17} {one.requests:>8} {one.wait_seconds_p50:>8.3f} s"
             f" {one.wait_seconds_p95:>7.3f} {one.total_seconds_p50:>8.3f} s"
             f" {one.total_seconds_p95:>7.3f} {one.utilisation:>8.0%} {one.mean_batch_size:>6.2f}"
         )

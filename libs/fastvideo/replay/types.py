@@ -102,7 +102,7 @@ class Promise:
 class PolicyFigures:
     """Figures of one policy over the same inputs."""
 
-    # "logged" or "what_if".
+    # "logged", "logged_simulated" or "what_if".
     policy: str = ""
     requests: int = 0
     wait_seconds_p50: float = 0.0

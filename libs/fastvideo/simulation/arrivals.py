@@ -149,6 +149,8 @@ class _Maker:
         cancel_at_us = None
         if random.random() < given.cancelled:
             cancel_at_us = at_us + microseconds(random.uniform(*given.cancelled_after_s))
+        if recorded is not None and recorded.cancelled_after_s is not None:
+            cancel_at_us = at_us + microseconds(recorded.cancelled_after_s)
         accepted_at = START + timedelta(microseconds=at_us)
         spec = RequestSpec(
             request_id=f"{self._prefix}_{self._made:06d}",

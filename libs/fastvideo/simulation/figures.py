@@ -237,6 +237,16 @@ class Figures:
                 found[seen.class_name].append((seen.ended_us - seen.accepted_us) / MICROSECONDS)
         return {name: sorted(values) for name, values in found.items()}
 
+    def times(self) -> tuple[list[float], list[float]]:
+        """The seconds that requests waited for their first unit, and that completed ones took."""
+        waits, totals = [], []
+        for seen in self._requests.values():
+            if seen.started_us is not None:
+                waits.append((seen.started_us - seen.accepted_us) / MICROSECONDS)
+            if seen.ended_as == "completed" and seen.ended_us is not None:
+                totals.append((seen.ended_us - seen.accepted_us) / MICROSECONDS)
+        return sorted(waits), sorted(totals)
+
     def summary(self, seed: int, history: str, inputs: int, decisions: int) -> RunFigures:
         """All of it."""
         half = len(self._errors) // 2

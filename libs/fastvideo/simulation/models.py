@@ -89,8 +89,12 @@ class Run:
 class SimulatedModels:
     """The models of a trace: a `ModelCatalog` for the core, and units for the workers."""
 
-    def __init__(self, models: Mapping[str, ModelTrace], source: str) -> None:
-        catalog = Catalog.load() if any(model.card for model in models.values()) else None
+    def __init__(
+        self, models: Mapping[str, ModelTrace], source: str, catalog: Catalog | None = None
+    ) -> None:
+        """Cards are those of the catalog, or else of the one that is installed."""
+        if catalog is None and any(model.card for model in models.values()):
+            catalog = Catalog.load()
         self._models = models
         self._programs: dict[str, dict[str, ProgramSpec]] = {}
         self._loops: dict[str, dict[str, LoopTrace]] = {}

@@ -26,6 +26,8 @@ class RecordedRequest:
     priority: int = 0
     # After its acceptance.
     deadline_s: float | None = None
+    # When it was cancelled, after its acceptance.
+    cancelled_after_s: float | None = None
 
 
 def recorded_lines(states: Iterable[RequestState]) -> Iterator[dict[str, Any]]:

@@ -30,6 +30,7 @@ from fastvideo.replay.types import (
     ReplayReport,
     ReplayRequest,
 )
+from fastvideo.replay.what_if import WhatIfSource, replay_what_if
 from fastvideo.rpc.channel import open_channel
 from fastvideo.rpc.errors import from_rpc_error
 from fastvideo.scheduling.deployed import DeployedModels
@@ -144,6 +145,9 @@ class Replayer:
             scheduler = SchedulerSource(parts.shard, models)
             states = StateSource(log=parts.log, served=parts.served, scheduler=scheduler)
             return await replay_states(states, request, board.tell)
+        if request.policy:
+            arrivals = WhatIfSource(log=parts.log, shard=parts.shard, catalog=parts.catalog)
+            return await replay_what_if(arrivals, request, board.tell)
         source = DecisionSource(
             log=parts.log, shard=parts.shard, models=models, cards=_cards(parts.catalog)
         )

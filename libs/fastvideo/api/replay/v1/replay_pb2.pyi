@@ -363,7 +363,7 @@ class PolicyFigures(_message.Message):
     UTILISATION_FIELD_NUMBER: _builtins.int
     MEAN_BATCH_SIZE_FIELD_NUMBER: _builtins.int
     policy: _builtins.str
-    """"logged" or "what_if"."""
+    """"logged", "logged_simulated" or "what_if"."""
     requests: _builtins.int
     wait_seconds_p50: _builtins.float
     wait_seconds_p95: _builtins.float
