@@ -1,0 +1,100 @@
+"""A subscriber that does not read: nothing piles up for it, and it misses nothing."""
+
+import asyncio
+from contextlib import aclosing
+from datetime import UTC, datetime
+from typing import Any, cast
+
+from fastvideo.api.events.v1 import log_pb2, log_pb2_grpc
+from fastvideo.events.catalog import new_event
+from fastvideo.events.memory import MemoryEventStore
+from fastvideo.events.reading import LogReader
+from fastvideo.events.records import AppendCommand, StoredEvent, StreamAppend
+from fastvideo.events.tailing import LogFollower
+from fastvideo.events.types import EventMetadata
+from fastvideo.requests.events import RequestLogged
+from fastvideo.rpc.channel import open_channel
+from fastvideo.rpc.server import Server, Service
+from fastvideo_gateway.event_log import EventLogService
+from fastvideo_gateway.event_log_parts import EventLogParts
+
+EVENTS = 4_000
+MESSAGE = "x" * 16_384
+# What the two ends of a connection may hold, generously: a quarter of all.
+READ_AHEAD_MAX = EVENTS // 4
+
+
+class CountingStore(MemoryEventStore):
+    """Counts events that were read."""
+
+    events_read = 0
+
+    async def read_partition(
+        self, partition: int, after_offset: int = 0, limit: int = 1000
+    ) -> tuple[StoredEvent, ...]:
+        events = await super().read_partition(partition, after_offset, limit)
+        self.events_read += len(events)
+        return events
+
+
+async def a_large_log() -> CountingStore:
+    log = CountingStore()
+    metadata = EventMetadata(occurred_at=datetime(2026, 1, 2, tzinfo=UTC))
+    payload = RequestLogged(level="info", message=MESSAGE)
+    for first in range(0, EVENTS, 1_000):
+        events = tuple(new_event(f"e{first + i}", payload, metadata) for i in range(1_000))
+        await log.append(AppendCommand((StreamAppend("request-r", events),)))
+    return log
+
+
+async def test_a_slow_follower_holds_back_the_reading_and_misses_nothing() -> None:
+    log = await a_large_log()
+    reader = LogReader(log)
+    unused = cast(Any, None)
+    parts = EventLogParts(
+        log=log,
+        reader=reader,
+        follower=LogFollower(reader),
+        index=unused,
+        inspection=unused,
+        verifier=unused,
+        behaviors=unused,
+        behavior_projector=unused,
+        projections=(),
+    )
+    service = Service.of(
+        log_pb2.DESCRIPTOR,
+        "EventLogService",
+        log_pb2_grpc.add_EventLogServiceServicer_to_server,
+        EventLogService(parts),
+    )
+    async with (
+        asyncio.timeout(60),
+        Server("127.0.0.1:0", [service], grace_s=0.1) as server,
+        open_channel(server.address) as channel,
+    ):
+        call = log_pb2_grpc.EventLogServiceStub(channel).SubscribeEvents(
+            log_pb2.SubscribeEventsRequest()
+        )
+        offsets: list[int] = []
+        async with aclosing(cast(Any, aiter(call))) as told:
+            async for response in told:
+                if not response.HasField("entry"):
+                    continue
+                offsets.append(response.entry.event.offset)
+                if len(offsets) == 1:
+                    held = await settled(log)
+                    assert held < READ_AHEAD_MAX
+                if len(offsets) == EVENTS:
+                    break
+        call.cancel()
+    assert offsets == list(range(1, EVENTS + 1))
+
+
+async def settled(log: CountingStore) -> int:
+    """How many events were read once nothing moves any more."""
+    while True:
+        before = log.events_read
+        await asyncio.sleep(0.3)
+        if log.events_read == before:
+            return before
