@@ -16,7 +16,7 @@ import pytest
 from fastvideo.client import Client
 from fastvideo.local.credentials import load_credentials
 from fastvideo.local.folder import DataFolder
-from fastvideo.local.servers import nats_url
+from fastvideo.local.servers import DATABASE, SUPERUSER, nats_url, postgres_dsn
 from fastvideo.rpc.identity import DEFAULT_TENANT
 from tests.e2e.stack import Stack, poll, running_stack
 from tests.plugins.servers import postgres_programs
@@ -56,13 +56,21 @@ def written(own_stack: Stack) -> Written:
 def dump(stack: Stack) -> str:
     """Everything that is in the database, as pg_dump writes it."""
     done = subprocess.run(
-        [str(postgres_programs() / "pg_dump"), "--inserts", stack.postgres_dsn],
+        [str(postgres_programs() / "pg_dump"), "--inserts", _superuser_dsn(stack)],
         capture_output=True,
         text=True,
         timeout=60,
         check=True,
     )
     return done.stdout
+
+
+def _superuser_dsn(stack: Stack) -> str:
+    folder = DataFolder(stack.data)
+    credentials = load_credentials(folder.credentials)
+    assert credentials is not None
+    port = json.loads(folder.ports.read_text())["postgres"]
+    return postgres_dsn(SUPERUSER, credentials.postgres_superuser, port, DATABASE)
 
 
 def holds(text: str, secret: str) -> bool:
