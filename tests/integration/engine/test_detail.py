@@ -1,0 +1,175 @@
+"""Tracing a request in detail: every layer in the log, no bit changed, nobody else slowed down."""
+
+import hashlib
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+import fastvideo.engine.stepping as stepping
+from fastvideo import wire
+from fastvideo.engine.engine import Engine
+from fastvideo.engine.layers import decode_layers
+from fastvideo.models.recording import Recorded
+from fastvideo.models.wan.loops.denoise import DenoiseKernel
+from fastvideo.requests.types import OutputSpec, TraceLevel
+from fastvideo.scheduling.traces import ComponentsTraced, ComponentTrace
+from tests.families.recorded import EngineSources
+from tests.families.served import Log, logged, run
+
+PROMPT = "a red three moving left"
+WAIT_S_MAX = 100.0
+STEPS = 6
+DETAIL = OutputSpec(video=True, trace=TraceLevel.DETAIL)
+# What the summary may take of a step: its state's digest, and the event that tells of it.
+SUMMARY_SHARE_MAX = 0.05
+
+
+@pytest.fixture(scope="module")
+def engine() -> Iterator[Engine]:
+    with Engine(threads=1) as engine:
+        yield engine
+
+
+def asked(**options: Any) -> dict[str, Any]:
+    return {"prompt": PROMPT, "seed": 7, "steps": STEPS} | options
+
+
+def layers_of(engine: Engine, note: ComponentsTraced) -> tuple[ComponentTrace, ...]:
+    return decode_layers(EngineSources(engine).blob(note.layers_digest))
+
+
+def traces_of(log: Log, request_id: str) -> list[ComponentsTraced]:
+    return [
+        note
+        for ran in log.batches
+        for note in ran.executed.notes
+        if isinstance(note, ComponentsTraced) and note.request_id == request_id
+    ]
+
+
+def bits(layers: tuple[ComponentTrace, ...]) -> list[tuple[str, str, int, str]]:
+    return [(one.component, one.layer, one.calls, one.digest) for one in layers]
+
+
+@pytest.mark.row("OBS-04")
+def test_a_traced_request_beside_a_plain_one_changes_no_bit_of_either(engine: Engine) -> None:
+    plain, detailed = asked(seed=1), asked(seed=2, outputs=DETAIL)
+    [plain_alone], plain_log = run(engine, plain)
+    [detailed_alone], alone_log = run(engine, detailed)
+    [plain_beside, detailed_beside], log = run(engine, plain, detailed)
+    [untraced], untraced_log = run(engine, asked(seed=2))
+
+    assert any(ran.size == 2 and ran.kind == "diffusion_step" for ran in log.batches)
+    assert plain_beside.latents_digest == plain_alone.latents_digest
+    assert detailed_beside.latents_digest == detailed_alone.latents_digest
+    assert detailed_alone.latents_digest == untraced.latents_digest
+    expected = [digest for node, digest in plain_log.digests(plain_alone.request_id)]
+    found = [digest for node, digest in log.digests(plain_beside.request_id)]
+    # The last state names the request's files.
+    assert found[:-1] == expected[:-1]
+    assert traces_of(log, plain_beside.request_id) == []
+    assert traces_of(untraced_log, untraced.request_id) == []
+
+    alone = traces_of(alone_log, detailed_alone.request_id)
+    beside = traces_of(log, detailed_beside.request_id)
+    steps = [note for note in beside if note.node_id == "denoise"]
+    assert [note.step_range.stop for note in steps] == list(range(1, STEPS + 1))
+    for one, other in zip(alone, beside, strict=True):
+        assert bits(layers_of(engine, one)) == bits(layers_of(engine, other))
+
+
+def test_components_and_layers_are_named_in_order_of_execution(engine: Engine) -> None:
+    [made], log = run(engine, asked(outputs=DETAIL, prompt="a prompt that no cache has"))
+    notes = traces_of(log, made.request_id)
+    by_node = {note.node_id: note for note in notes}
+    named = {node: [one.component for one in note.components] for node, note in by_node.items()}
+    assert named == {
+        "encode": ["tokenizer", "text_encoder"],
+        "denoise": ["transformer", "guidance", "sampler"],
+        "decode": ["vae"],
+    }
+    for note in notes:
+        layers = layers_of(engine, note)
+        assert note.layers == len(layers)
+        assert all(one.calls > 0 and len(one.digest) == 64 for one in layers)
+    names = [one.layer for one in layers_of(engine, by_node["denoise"])]
+    blocks = [names.index(f"blocks.{index}.attn1.to_q") for index in range(2)]
+    assert blocks == sorted(blocks)
+    # The transformer itself comes after its layers, then what the loop makes of its output.
+    last = [(one.component, one.layer) for one in layers_of(engine, by_node["denoise"])[-3:]]
+    assert last == [("transformer", ""), ("guidance", ""), ("sampler", "")]
+
+
+def test_plain_requests_use_their_recordings_while_others_are_traced(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(engine, asked(seed=1))
+    seen: list[tuple[int, bool]] = []
+    forward = Recorded.__call__
+
+    def watched(recorded: Recorded, *tensors: Any) -> Any:
+        seen.append((len(tensors[0]), recorded._watch.is_watched()))
+        return forward(recorded, *tensors)
+
+    monkeypatch.setattr(Recorded, "__call__", watched)
+    _, log = run(engine, asked(seed=1), asked(seed=2, outputs=DETAIL))
+    assert any(ran.size == 2 and ran.kind == "diffusion_step" for ran in log.batches)
+    # One forward of each a step: two branches, and only the traced one is watched.
+    assert seen.count((2, True)) == STEPS
+    assert seen.count((2, False)) == STEPS
+
+
+@pytest.mark.row("OBS-04")
+def test_the_summary_costs_little_of_a_step(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(engine, asked(steps=20, seed=1))
+    shares = []
+    for seed in range(3):
+        spent = {"digest": 0.0, "step": 0.0}
+        with monkeypatch.context() as patch:
+            patch.setattr(DenoiseKernel, "state_bytes", _timed(DenoiseKernel.state_bytes, spent))
+            patch.setattr(stepping, "hashlib", _TimedHashes(spent))
+            executor = engine._executor
+            patch.setattr(executor, "execute", _of_steps(executor.execute, spent))
+            with logged(engine) as log:
+                engine.submit(**asked(steps=20, seed=seed)).result(WAIT_S_MAX)
+        steps = [ran.executed for ran in log.batches if ran.kind == "diffusion_step"]
+        began_s = time.thread_time()
+        for executed in steps:
+            wire.encode(executed)
+        encoding = time.thread_time() - began_s
+        shares.append((spent["digest"] + encoding) / spent["step"])
+    print(f"summary tracing, share of a step: {[f'{share:.2%}' for share in shares]}")  # noqa: T201
+    assert min(shares) < SUMMARY_SHARE_MAX
+
+
+def _timed(call: Callable[..., Any], spent: dict[str, float]) -> Callable[..., Any]:
+    def timed(*arguments: Any, **named: Any) -> Any:
+        began_s = time.thread_time()
+        try:
+            return call(*arguments, **named)
+        finally:
+            spent["digest"] += time.thread_time() - began_s
+
+    return timed
+
+
+class _TimedHashes:
+    """`hashlib` as the stepper uses it."""
+
+    def __init__(self, spent: dict[str, float]) -> None:
+        self.sha256 = _timed(hashlib.sha256, spent)
+
+
+def _of_steps(execute: Callable[..., Any], spent: dict[str, float]) -> Callable[..., Any]:
+    def timed(command: Any) -> Any:
+        began_s = time.thread_time()
+        executed = execute(command)
+        if command.kind == "diffusion_step":
+            spent["step"] += time.thread_time() - began_s
+        return executed
+
+    return timed
