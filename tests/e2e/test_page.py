@@ -26,7 +26,7 @@ async () => {
 """
 
 
-@pytest.mark.row("OBS-06", "API-10")
+@pytest.mark.row("API-10")
 async def test_a_generation_is_looked_at_on_the_page_and_run_again(
     stack: Stack, tmp_path: Path
 ) -> None:

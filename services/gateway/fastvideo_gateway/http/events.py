@@ -61,7 +61,7 @@ class EventRoutes:
             newest_first=given.newest_first,
         )
         record = {
-            "events": [event_row(found) for found in page.entries],
+            "events": [event_row(found, given.request) for found in page.entries],
             "next_cursor": json.dumps({str(p): at for p, at in page.next_after.items()}),
             "complete": page.complete,
         }

@@ -92,8 +92,11 @@ def request_row(state: RequestState) -> RequestRow:
     )
 
 
-def event_row(found: FoundEvent) -> EventRow:
-    """The line of an event; one that a newer program wrote, or a damaged one, says so."""
+def event_row(found: FoundEvent, about: str = "") -> EventRow:
+    """The line of an event in a list about a request, or about everything.
+
+    One that a newer program wrote, or a damaged one, says so.
+    """
     entry = entry_of(found)
     payload = None if isinstance(entry, UnreadableEvent) else entry.payload
     return EventRow(
@@ -106,7 +109,7 @@ def event_row(found: FoundEvent) -> EventRow:
         name=NAMES.get(entry.type, entry.type),
         # Of a damaged one not even that is to be believed.
         recorded_at=found.recorded_at if isinstance(found, StoredEvent) else None,
-        text=entry.reason if isinstance(entry, UnreadableEvent) else words_of(entry.payload),
+        text=entry.reason if isinstance(entry, UnreadableEvent) else words_of(entry.payload, about),
         batch_id="" if payload is None else _batch_of(payload),
         unreadable=payload is None,
     )

@@ -1,6 +1,7 @@
 """An event in one line, for a person who reads down a list."""
 
 from collections import Counter
+from collections.abc import Sequence
 
 from fastvideo.artifacts.events import (
     ArtifactCompleted,
@@ -12,6 +13,7 @@ from fastvideo.artifacts.events import (
 )
 from fastvideo.events.types import EventPayload
 from fastvideo.explain.headline import span
+from fastvideo.replay.decisions import requests_of
 from fastvideo.requests.events import (
     RequestAccepted,
     RequestCancelled,
@@ -29,9 +31,13 @@ from fastvideo.scheduling import traces
 _NAMED_MAX = 3
 
 
-def words_of(payload: EventPayload) -> str:
-    """What the event says; empty when its name says all."""
-    return _of_request(payload) or _of_artifact(payload) or _of_shard(payload) or _of_note(payload)
+def words_of(payload: EventPayload, about: str = "") -> str:
+    """What the event says; empty when its name says all.
+
+    Of batches and decisions, what concerns the request that the list is `about`.
+    """
+    told = _of_request(payload) or _of_artifact(payload)
+    return told or _of_shard(payload, about) or _of_note(payload)
 
 
 def _of_request(payload: EventPayload) -> str:
@@ -80,19 +86,12 @@ def _of_artifact(payload: EventPayload) -> str:
             return ""
 
 
-def _of_shard(payload: EventPayload) -> str:
+def _of_shard(payload: EventPayload, about: str) -> str:
     match payload:
         case shard.BatchExecuted():
-            return _batch(payload)
+            return _batch(payload, about)
         case shard.SchedulerDecided(decisions=decisions):
-            counted = Counter(type(one).__name__ for one in decisions)
-            return (
-                "nothing"
-                if not counted
-                else ", ".join(
-                    f"{count} {name}" if count > 1 else name for name, count in counted.items()
-                )
-            )
+            return _decided(decisions, about)
         case shard.LoopPrepared():
             return f"{payload.plan.loop.node_id} on {payload.worker_id}, {span(payload.seconds)}"
         case shard.LoopFailed(error=error):
@@ -114,14 +113,26 @@ def _of_shard(payload: EventPayload) -> str:
             return ""
 
 
-def _batch(payload: shard.BatchExecuted) -> str:
+def _batch(payload: shard.BatchExecuted, about: str) -> str:
+    own = [one for one in payload.results if one.loop.request_id == about]
+    told = own or payload.results
     steps = [
-        f"{result.loop.node_id} {result.step_range.stop}/{result.step_range.total}"
-        for result in payload.results
+        f"{one.loop.node_id} {one.step_range.stop}/{one.step_range.total}"
+        for one in told[:_NAMED_MAX]
     ]
-    shown = ", ".join(steps[:_NAMED_MAX])
-    more = f" and {len(steps) - _NAMED_MAX} more" if len(steps) > _NAMED_MAX else ""
-    return f"{shown}{more} on {payload.worker_id}, {span(payload.measured_seconds)}"
+    more = f" and {len(told) - _NAMED_MAX} more" if len(told) > _NAMED_MAX else ""
+    others = len({one.loop.request_id for one in payload.results} - {about}) if own else 0
+    beside = f" with {_count(others, 'other')}" if others else ""
+    where = f"on {payload.worker_id}, {span(payload.measured_seconds)}"
+    return f"{', '.join(steps)}{more}{beside} {where}"
+
+
+def _decided(decisions: Sequence[shard.Decision], about: str) -> str:
+    own = [one for one in decisions if about in requests_of(one)]
+    counted = Counter(type(one).__name__ for one in own or decisions)
+    if not counted:
+        return "nothing"
+    return ", ".join(f"{count} {name}" if count > 1 else name for name, count in counted.items())
 
 
 def _of_note(payload: EventPayload) -> str:
