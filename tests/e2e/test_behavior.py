@@ -4,15 +4,11 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-import grpc
 import pytest
 import torch
 
-from fastvideo import wire
-from fastvideo.api.replay.v1 import replay_pb2_grpc
 from fastvideo.client import Client
 from fastvideo.media.tensors import decode_tensors
-from fastvideo.replay.types import ReplayKind, ReplayReport, ReplayRequest
 from fastvideo.requests.types import Capture, OutputSpec, SamplingOverrides
 from fastvideo.scheduling.traces import BehaviorRecorded
 from tests.e2e.stack import Stack, running_stack
@@ -77,22 +73,17 @@ def test_what_the_policy_gives_for_a_recorded_sample_is_what_it_gave(own_stack: 
     with Client(own_stack.gateway) as client:
         made = client.generate(PROMPT, sampling=NOISY, outputs=CAPTURING)
         [behavior] = client.behaviors({"request_id": made.spec.request_id})
-    report = replayed(own_stack, behavior.behavior_id)
-    assert report.equal, report.headline
-    assert report.promise.kind == "bits"
-    drawn = [one for one in report.comparisons if one.component == "policy"]
-    assert [one.detail for one in drawn] == ["ratio 1.0"] * len(behavior.record.logprobs)
-    assert [float(one.found) for one in drawn] == list(behavior.record.logprobs)
-
-
-def replayed(stack: Stack, subject_id: str) -> ReplayReport:
-    """The report of a behaviour replay, through the gateway and a worker."""
-    request = ReplayRequest(kind=ReplayKind.BEHAVIOR, subject_id=subject_id)
-    with grpc.insecure_channel(stack.gateway) as channel:
-        stub = replay_pb2_grpc.ReplayServiceStub(channel)
-        answers = stub.Replay(wire.to_proto(request), timeout=REPLAY_S_MAX)
-        last = list(answers)[-1]
-    return wire.from_proto(ReplayReport, last.report)
+    # Beside a worker, and in a process of the caller's.
+    for where in ((), ("--here",)):
+        arguments = ("replay", "behavior", behavior.behavior_id, "--json", *where)
+        outcome = own_stack.run(*arguments, timeout_s=REPLAY_S_MAX)
+        assert outcome.code == 0, outcome.err
+        report = outcome.json
+        assert report["equal"], report["headline"]
+        assert report["promise"]["kind"] == "bits"
+        drawn = [one for one in report["comparisons"] if one["component"] == "policy"]
+        assert [one["detail"] for one in drawn] == ["ratio 1.0"] * 5
+        assert [float(one["found"]) for one in drawn] == list(behavior.record.logprobs)
 
 
 def check_traced(

@@ -3,7 +3,7 @@
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import aclosing, nullcontext
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Final, Self
@@ -25,6 +25,7 @@ from fastvideo.deployment.scheduling_policy import read_policy
 from fastvideo.errors import FastVideoError, Unavailable
 from fastvideo.replay.process import Replays
 from fastvideo.replay.types import ReplayReport, ReplayRequest
+from fastvideo.requests.behavior import BEHAVIOR_PREFIX
 
 EXIT_DIFFERS: Final = 1
 EXIT_NO_ANSWER: Final = 2
@@ -100,7 +101,7 @@ async def _run(
         if here is None:
             given = {field.name: getattr(request, field.name) for field in fields(request)}
             return await client.replay(**given, on_told=on_told)
-        logged = await client.logged_run(request.subject_id)
+        logged = await client.logged_run(await _request_of(client, request.subject_id))
     asked = worker_pb2.ReplayRequest(replay=wire.to_proto(request), run=wire.to_proto(logged))
     replays = Replays(here.command(address))
     try:
@@ -111,6 +112,15 @@ async def _run(
     finally:
         await replays.close()
     raise Unavailable("the replay ended without a report", reason="NO_REPORT")
+
+
+async def _request_of(client: AsyncClient, subject_id: str) -> str:
+    """The request that a subject is, or that a record of behaviour is of."""
+    if subject_id.startswith(BEHAVIOR_PREFIX):
+        async with aclosing(client.behaviors({"behavior_id": subject_id}, limit=1)) as found:
+            async for behavior in found:
+                return behavior.record.request_id
+    return subject_id
 
 
 def parse_until(given: Sequence[str]) -> Mapping[int, int]:

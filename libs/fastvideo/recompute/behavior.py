@@ -34,14 +34,13 @@ from fastvideo.replay.types import (
     ReplayReport,
     ReplayRequest,
 )
-from fastvideo.requests.behavior import BehaviorRecord, behavior_id_of
+from fastvideo.requests.behavior import BEHAVIOR_PREFIX, BehaviorRecord, behavior_id_of
 from fastvideo.scheduling.request_scheduler import program_graph
 from fastvideo.scheduling.work import LoopRef
 
 TOLERANCE_DEFAULT: Final = 1e-4
 """How far log-probabilities and latents may be apart on another machine, unless it is said."""
 
-_BEHAVIOR: Final = "bhv_"
 _EXPONENT_MAX: Final = 700.0
 
 
@@ -94,7 +93,7 @@ def _records(subject_id: str, run: LoggedRun, host: Host) -> tuple[BehaviorRecor
     wanted = [
         record
         for record in run.behaviors
-        if not subject_id.startswith(_BEHAVIOR) or subject_id == _id_of(record, host)
+        if not subject_id.startswith(BEHAVIOR_PREFIX) or subject_id == _id_of(record, host)
     ]
     if not wanted:
         raise NotFound(

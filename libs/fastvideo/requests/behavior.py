@@ -6,6 +6,7 @@ between the two.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 from fastvideo.ids import derived_id
 from fastvideo.model.caching import CacheLookup
@@ -52,6 +53,10 @@ class BehaviorRecord:
     noise_level: float = 0.0
     # Of the machine that sampled.
     fingerprint: Mapping[str, str] = field(default_factory=dict)
+
+
+BEHAVIOR_PREFIX: Final = "bhv_"
+"""Begins the ids of records."""
 
 
 def behavior_id_of(request_id: str, node_id: str, sample_index: int) -> str:
