@@ -4,18 +4,20 @@ A kernel says which field of its outputs comes from which component:
 
     components_of = {"velocity": "transformer", "latents": "scheduler"}
 
-The fields are looked at in that order, so the first component that went wrong is named. A kernel
-that says nothing has its `latents` watched.
+The fields are in the order in which they are made, each of the one before it, so numbers that are
+none show in the last one: only then are the others looked at, and the first that went wrong is
+named. A kernel that says nothing has its `latents` watched.
 """
 
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Final, Protocol, runtime_checkable
 
 import torch
 
-_WATCHED: Final[Mapping[str, str]] = {"latents": ""}
+_WATCHED: Final[Mapping[str, str]] = MappingProxyType({"latents": ""})
 
 
 @runtime_checkable
@@ -39,12 +41,11 @@ class NonFinite:
 def find_non_finite(kernel: object, output: object) -> NonFinite | None:
     """The first watched tensor of a unit's output that is not finite."""
     watched = kernel.components_of if isinstance(kernel, NamesComponents) else _WATCHED
+    if _is_finite(_value(output, next(reversed(watched)))):
+        return None
     for field, component in watched.items():
-        # An output that is a tensor itself is of the one field that is watched.
-        value: Any = output if isinstance(output, torch.Tensor) else getattr(output, field, None)
-        if isinstance(value, float):
-            value = torch.tensor(value)
-        if isinstance(value, torch.Tensor) and not _is_finite(value):
+        value = _value(output, field)
+        if value is not None and not _is_finite(value):
             return NonFinite(
                 component=component,
                 field=field,
@@ -55,8 +56,16 @@ def find_non_finite(kernel: object, output: object) -> NonFinite | None:
     return None
 
 
-def _is_finite(tensor: torch.Tensor) -> bool:
-    if not tensor.is_floating_point():
+def _value(output: Any, field: str) -> torch.Tensor | None:
+    # An output that is a tensor itself is of the one field that is watched.
+    value = output if isinstance(output, torch.Tensor) else getattr(output, field, None)
+    if isinstance(value, float):
+        return torch.tensor(value)
+    return value if isinstance(value, torch.Tensor) else None
+
+
+def _is_finite(tensor: torch.Tensor | None) -> bool:
+    if tensor is None or not tensor.is_floating_point():
         return True
     # A sum is as finite as its parts, or overflows: then all of them are looked at.
     return math.isfinite(float(tensor.sum())) or bool(torch.isfinite(tensor).all())

@@ -50,7 +50,7 @@ def test_large_numbers_whose_sum_overflows_are_numbers() -> None:
 
 
 def test_opposite_infinities_are_found() -> None:
-    wrong = Output(torch.tensor([INF, -INF]), torch.zeros(1))
+    wrong = Output(torch.tensor([INF, -INF]), torch.full((1,), NAN))
     found = find_non_finite(Named(), wrong)
     assert found is not None
     assert (found.nans, found.infinities) == (0, 2)

@@ -110,19 +110,20 @@ class FlowSDE:
         sample: torch.Tensor,
         stepped: torch.Tensor,
         free: slice = slice(None),
-    ) -> float | None:
+    ) -> torch.Tensor | None:
         """The log-density of going from `sample` to `stepped`, the mean over the elements.
 
-        Of the frames `free` alone, where something else decides on the others. None for a step
-        that adds no noise. In double precision; both sampling and recomputation call this.
+        One number, float64, that gradients flow through to the velocity. Of the frames `free`
+        alone, where something else decides on the others; 0 where none is free. None for a step
+        that adds no noise. Both sampling and recomputation call this.
         """
         transition = self.transition(schedule, state, velocity, sample)
         if transition.std == 0.0:
             return None
         off = (stepped - transition.mean)[:, :, free].to(torch.float64)
         if not off.numel():
-            return 0.0
-        squares = float(torch.mean(off * off))
+            return torch.zeros((), dtype=torch.float64)
+        squares = torch.mean(off * off)
         variance = transition.std * transition.std
         return -squares / (2.0 * variance) - math.log(transition.std) - 0.5 * math.log(2 * math.pi)
 

@@ -49,8 +49,8 @@ def log_prob(
     sample: torch.Tensor,
     stepped: torch.Tensor,
     free: slice = slice(None),
-) -> float | None:
-    """The log-density of a step, the mean over elements; None where nothing was drawn.
+) -> torch.Tensor | None:
+    """The log-density of a step, the mean over elements, float64; None where nothing was drawn.
 
     `state` is the one before the step. A deterministic sampler draws nothing.
     """

@@ -61,7 +61,9 @@ def test_a_step_and_its_likelihood_are_those_of_the_papers_formula(step: int) ->
     torch.testing.assert_close(stepped, mean + std * noise, rtol=1e-5, atol=1e-5)
     normal = torch.distributions.Normal(mean, std).log_prob(stepped).mean()
     found = SDE.log_prob(walked, state, velocity, sample, stepped)
-    assert found == pytest.approx(float(normal), abs=1e-4)
+    assert found is not None
+    assert found.dtype == torch.float64
+    assert float(found) == pytest.approx(float(normal), abs=1e-4)
 
 
 def test_of_a_known_flow_mean_and_variance_are_those_of_the_ordinary_equation() -> None:
@@ -130,6 +132,20 @@ def test_a_step_changes_nothing_that_it_is_given() -> None:
     first = SDE.log_prob(walked, state, velocity, sample, stepped)
     assert SDE.log_prob(walked, state, velocity, sample, stepped) == first
     assert fingerprint((state, velocity, sample, noise, walked)) == kept
+
+
+def test_gradients_of_a_likelihood_reach_the_policy() -> None:
+    walked, state = schedule(4), at(1)
+    velocity, sample, noise = tensors(3)
+    velocity.requires_grad_()
+    with torch.no_grad():
+        _, stepped = SDE.step(walked, state, velocity, sample, noise)
+    found = SDE.log_prob(walked, state, velocity, sample, stepped)
+    assert found is not None
+    found.backward()
+    # The likelihood rises as the mean moves to where the noise went: against it, as dt < 0.
+    assert velocity.grad is not None
+    torch.testing.assert_close(torch.sign(velocity.grad), -torch.sign(noise), rtol=0.0, atol=0.0)
 
 
 def test_frames_that_something_else_decides_on_are_no_part_of_the_likelihood() -> None:

@@ -350,7 +350,8 @@ def _split(
 def _log_prob(state: DenoiseState, velocity: torch.Tensor, stepped: torch.Tensor) -> float | None:
     """How likely a step was, of the frames that the sampler decides on."""
     free = slice(None) if state.first_frame is None else slice(1, None)
-    return walk.log_prob(state.schedule, state.sampler, velocity, state.latents, stepped, free)
+    found = walk.log_prob(state.schedule, state.sampler, velocity, state.latents, stepped, free)
+    return None if found is None else float(found)
 
 
 def _check_sampler(saved: UniPCState | FlowSDEState, fresh: DenoiseState) -> None:
