@@ -28,7 +28,7 @@ def show(
     what: Annotated[
         str,
         typer.Argument(
-            metavar="[STREAM|REQUEST]",
+            metavar="STREAM|REQUEST",
             help="A stream, such as scheduler-0, or a request: then also the batches and "
             "decisions that it shared with others.",
         ),

@@ -25,9 +25,9 @@ def entry_line(entry: Entry) -> str:
     place = f"{entry.partition}:{entry.offset:<8}"
     stream = f"{entry.stream_id}@{entry.stream_version}"
     if isinstance(entry, UnreadableEvent):
-        return f"{place} {'':<23}  {'UNREADABLE ' + entry.type:<24}  {stream}  {entry.reason}"
+        return f"{place} {'':<23}  {'UNREADABLE ' + entry.type:<20}  {stream:<15}  {entry.reason}"
     at = f"{entry.recorded_at:%Y-%m-%d %H:%M:%S.%f}"[:-3]
-    return f"{place} {at}  {entry.name:<24}  {stream}  {_about(entry)}".rstrip()
+    return f"{place} {at}  {entry.name:<20}  {stream:<15}  {_about(entry)}".rstrip()
 
 
 def _about(event: Event) -> str:
@@ -48,12 +48,11 @@ def _said(event: Event) -> str:
     payload = event.payload
     match payload:
         case BatchExecuted():
-            requests = dict.fromkeys(result.loop.request_id for result in payload.results)
+            requests = list(dict.fromkeys(result.loop.request_id for result in payload.results))
             took = f"{payload.measured_seconds * 1000:.1f} ms"
-            return (
-                f"{payload.kind} x{len(payload.results)} in {took}"
-                f" for {', '.join(list(requests)[:3])}{' ...' if len(requests) > 3 else ''}"
-            )
+            shared = f" for {', '.join(requests[:3])}{' ...' if len(requests) > 3 else ''}"
+            size = len(payload.results)
+            return f"{payload.kind} x{size} in {took}{shared if len(requests) > 1 else ''}"
         case SchedulerDecided():
             names = [type(decision).__name__ for decision in payload.decisions]
             return ", ".join(names[:4]) + (" ..." if len(names) > 4 else "")
