@@ -3,15 +3,21 @@
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+from fastvideo.loops.contract import StepContext
+from fastvideo.loops.runner import run_loop
 from fastvideo.loops.snapshot_format import Saved, SnapshotMismatch, decode, encode
 from fastvideo.loops.snapshots import load_state, save_state
-from fastvideo.loops.suite import check_loop
+from fastvideo.loops.suite import LoopCase, check_loop
+from fastvideo.model.caching import CacheClass, CacheLookup, CacheOutcome
+from fastvideo.requests.behavior import behavior_id_of
+from fastvideo.requests.types import Capture, OutputSpec
 from fastvideo.scheduling.work import LoopRef
 from tests.contract.loop_cases import LOOP_IDS, case_of, kernel_of
 from tests.contract.loop_driving import drive_on
@@ -64,6 +70,36 @@ def test_the_writer_of_files_keeps_the_contract() -> None:
     case = case_of("write")
     report = check_loop(kernel_of("write"), embedded_model(), [case, case])
     assert report.units == (3, 3)
+
+
+def test_the_writer_records_behavior_once_it_is_stored_wherever_it_goes_on() -> None:
+    model, case = embedded_model(), case_of("encode")
+    outputs = OutputSpec(latents=True, capture=Capture.BEHAVIOR)
+    sampling = replace(case.request.sampling, sampler="flow_sde", noise_level=0.5)
+    request = replace(case.request, outputs=outputs, sampling=sampling)
+    inputs: dict[str, Any] = dict(run_loop(kernel_of("encode"), request, {}, model).values)
+    inputs |= run_loop(kernel_of("denoise"), request, inputs, model).values
+    looked = CacheLookup(
+        cache_class=CacheClass.TEXT_ENCODER_OUTPUT, key_digest="k", outcome=CacheOutcome.HIT
+    )
+    given = {name: inputs[name] for name in ("latents", "trajectory")}
+    given["cache_lookups"] = (looked,)
+    told: list[StepContext] = []
+
+    def make_context() -> StepContext:
+        told.append(StepContext())
+        return told[-1]
+
+    write = LoopCase(request=request, inputs=given)
+    report = check_loop(kernel_of("write"), model, [write, write], make_context)
+    assert report.units == (2, 2)
+    noted = [note for context in told for note in context.notes]
+    # Two units a run, and the second one tells.
+    assert len(noted) == len(told) // 2
+    assert {note.behavior_id for note in noted} == {behavior_id_of("r", "denoise", 0)}
+    assert len({(note.record.trajectory_digest, note.record.logprobs) for note in noted}) == 1
+    assert all(note.record.cache_assumptions == (looked,) for note in noted)
+    assert all(len(note.record.artifact_references) == 2 for note in noted)
 
 
 @pytest.mark.parametrize("loop_id", LOOP_IDS)

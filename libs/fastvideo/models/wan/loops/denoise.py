@@ -258,7 +258,7 @@ class DenoiseKernel:
         self, state: DenoiseState, output: DenoiseOutput, stepped: torch.Tensor
     ) -> float | None:
         """See `fastvideo.loops.behavior.RetracingKernel`."""
-        return _log_prob(state, output.velocity, stepped)
+        return _log_prob(state, output.velocity, stepped.to(state.latents.device))
 
     def state_bytes(self, state: DenoiseState) -> bytes:
         """Position, schedule, conditions, and every tensor that later steps read.
