@@ -15,7 +15,7 @@ import grpc
 from fastvideo import wire
 from fastvideo.api.worker.v1 import worker_pb2, worker_pb2_grpc
 from fastvideo.deployment.catalog import Catalog
-from fastvideo.errors import FailedPrecondition, InvalidField, ResourceExhausted
+from fastvideo.errors import FailedPrecondition, InvalidField, ResourceExhausted, Unavailable
 from fastvideo.events.store import EventStore
 from fastvideo.replay.decisions import DecisionSource, replay_decisions
 from fastvideo.replay.logged_run import read_logged_run
@@ -163,23 +163,35 @@ class Replayer:
         self, request: ReplayRequest, run: LoggedRun, board: Board
     ) -> ReplayReport:
         """Have a worker that has the run's model run it again, in a process of its own."""
-        worker = _best(await self._parts.workers.attached_workers(), run)
         asked = worker_pb2.ReplayRequest(replay=wire.to_proto(request), run=wire.to_proto(run))
-        async with _worker_stub(worker.address) as stub:
-            async for answer in stub.Replay(asked):
-                message = answer.response
-                match message.WhichOneof("message"):
-                    case "progress":
-                        board.tell(wire.from_proto(ReplayProgress, message.progress))
-                    case "comparison":
-                        board.tell(wire.from_proto(Comparison, message.comparison))
-                    case "report":
-                        return wire.from_proto(ReplayReport, message.report)
-        raise FailedPrecondition(
-            f"worker {worker.worker_id} ended the replay without a report",
-            reason="NO_REPORT",
-            subject=worker.worker_id,
-        )
+        *others, last = _suited(await self._parts.workers.attached_workers(), run)
+        for worker in others:
+            try:
+                return await _replay_at(worker, asked, board)
+            except (ResourceExhausted, Unavailable):
+                # It runs a replay already, or is gone; another one may not.
+                continue
+        return await _replay_at(last, asked, board)
+
+
+async def _replay_at(
+    worker: WorkerAttached, asked: worker_pb2.ReplayRequest, board: Board
+) -> ReplayReport:
+    async with _worker_stub(worker.address) as stub:
+        async for answer in stub.Replay(asked):
+            message = answer.response
+            match message.WhichOneof("message"):
+                case "progress":
+                    board.tell(wire.from_proto(ReplayProgress, message.progress))
+                case "comparison":
+                    board.tell(wire.from_proto(Comparison, message.comparison))
+                case "report":
+                    return wire.from_proto(ReplayReport, message.report)
+    raise FailedPrecondition(
+        f"worker {worker.worker_id} ended the replay without a report",
+        reason="NO_REPORT",
+        subject=worker.worker_id,
+    )
 
 
 def _check(request: ReplayRequest) -> None:
@@ -199,33 +211,30 @@ def _cards(catalog: Catalog) -> Mapping[str, str]:
     return {entry.card.model_id: entry.card_digest for entry in catalog.entries}
 
 
-def _best(workers: tuple[WorkerAttached, ...], run: LoggedRun) -> WorkerAttached:
-    """The worker that is most like the one that ran it.
+def _suited(workers: tuple[WorkerAttached, ...], run: LoggedRun) -> list[WorkerAttached]:
+    """The workers that have the model, first the one that is most like the one that ran it.
 
-    Raises FailedPrecondition when none has the model.
+    Raises FailedPrecondition when none has.
     """
-    served = [
-        (worker, instance)
+    likeness = {
+        worker.worker_id: (
+            instance.weights_version == run.instance.weights_version,
+            instance.card_digest == run.instance.card_digest,
+            worker.fingerprint == run.fingerprint,
+        )
         for worker in workers
         for instance in worker.instances
         if instance.model_id == run.spec.model_id
-    ]
-    if not served:
+    }
+    if not likeness:
         raise FailedPrecondition(
             f"no attached worker has model {run.spec.model_id}; "
             "`fastvideo replay ... --here` runs it on the machine of who asks",
             reason="NO_WORKER",
             subject=run.spec.model_id,
         )
-    best, _ = max(
-        served,
-        key=lambda found: (
-            found[1].weights_version == run.instance.weights_version,
-            found[1].card_digest == run.instance.card_digest,
-            found[0].fingerprint == run.fingerprint,
-        ),
-    )
-    return best
+    suited = [worker for worker in workers if worker.worker_id in likeness]
+    return sorted(suited, key=lambda worker: likeness[worker.worker_id], reverse=True)
 
 
 @asynccontextmanager
