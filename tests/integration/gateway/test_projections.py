@@ -1,7 +1,11 @@
 """Projections of the gateway and of the services behind it, through the gateway's port."""
 
+import asyncio
+import json
+import sys
 from collections.abc import AsyncIterator
 from contextlib import aclosing
+from typing import Any
 
 import asyncpg
 import pytest
@@ -65,3 +69,42 @@ async def test_a_row_that_is_not_as_the_log_says_is_found_and_mended(
     assert not (await rebuilt(both, "gateway")).swapped
     assert (await rebuilt(both, "gateway", swap_different=True)).swapped
     assert (await rebuilt(both, "gateway", check=True)).equal
+
+
+async def command_line(world: World, *arguments: str) -> tuple[int, Any, str]:
+    """`fastvideo log rebuild` with JSON: exit code, what it printed, what it told."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", "from fastvideo.cli.main import main; main()"),
+        *("log", "rebuild", *arguments, "--json", "--gateway", world.gateway.address),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    try:
+        out, told = await asyncio.wait_for(process.communicate(), 60.0)
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    assert process.returncode is not None
+    return process.returncode, json.loads(out or "null"), told.decode()
+
+
+async def test_the_command_line_rebuilds_all_and_fails_at_a_difference(
+    both: World, postgres_dsn: str
+) -> None:
+    await both.submit()
+    code, reports, told = await command_line(both)
+    assert code == 0, told
+    assert {report["projection"] for report in reports} >= {"gateway", "sessions"}
+    assert all(report["equal"] and report["swapped"] for report in reports)
+    assert "gateway: swapping" in told
+    connection = await asyncpg.connect(postgres_dsn)
+    await connection.execute(f"UPDATE {LAYOUT.live}.requests SET status = 'failed'")
+    await connection.close()
+    code, (report,), _ = await command_line(both, "gateway", "--check")
+    assert (code, report["equal"], report["swapped"]) == (1, False, False)
+    code, (report,), _ = await command_line(both, "gateway", "--swap")
+    assert (code, report["equal"], report["swapped"]) == (1, False, True)
+    code, (report,), _ = await command_line(both, "gateway", "--check")
+    assert code == 0
+    assert report["equal"]
