@@ -62,12 +62,15 @@ class Matcher:
         """Whether to let an event through; a broken one passes by what is known of it."""
         if isinstance(found, UnreadableEvent):
             return self._may_be_about(found)
-        return self._is_in_time(found) and self._is_about(found)
+        return self.is_in_time(found) and self._is_about(found)
 
-    def _is_in_time(self, stored: StoredEvent) -> bool:
-        if self.since is not None and stored.recorded_at < self.since:
+    def is_in_time(self, found: FoundEvent) -> bool:
+        """Whether an event was recorded when it is asked for; of a broken one that is not known."""
+        if isinstance(found, UnreadableEvent):
+            return True
+        if self.since is not None and found.recorded_at < self.since:
             return False
-        return self.until is None or stored.recorded_at < self.until
+        return self.until is None or found.recorded_at < self.until
 
     def _is_about(self, stored: StoredEvent) -> bool:
         if not self.groups:

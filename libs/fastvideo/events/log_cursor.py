@@ -154,8 +154,11 @@ class LogCursor:
             self._looked_to = 1 if backwards else self._indexed
 
     def _keep_found(self, offsets: Sequence[int]) -> None:
-        """Sort what was read into the order of reading, and leave out what is out of time."""
-        events = [event for event in self._found if self._matcher.matches(event)]
+        """Sort what was read into the order of reading, and leave out what is out of time.
+
+        What it is about the index has looked at.
+        """
+        events = [event for event in self._found if self._matcher.is_in_time(event)]
         self._found.clear()
         self._work.left -= len(offsets) - len(events)
         events.sort(key=lambda event: event.offset, reverse=self._newest_first)
