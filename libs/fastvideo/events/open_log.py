@@ -12,7 +12,6 @@ from fastvideo.events.sealed_store import SealedEventStore
 from fastvideo.events.sealing import Seals
 from fastvideo.events.store import EventStore
 from fastvideo.events.tenant_keys import MasterKey, PostgresTenantKeys
-from fastvideo.service.environment import Environment
 from fastvideo.telemetry.logging import get_logger
 
 _LOG: Final = get_logger(__name__)
@@ -31,16 +30,6 @@ class LogConfig:
     s3_endpoint: str = ""
     # The key of tenants' keys; None keeps what tenants write as they wrote it.
     master_key: MasterKey | None = field(default=None, repr=False)
-
-    @classmethod
-    def read(cls, environment: Environment) -> "LogConfig":
-        """Read the variables that docs/event-log.md lists. Raises InvalidField."""
-        return cls(
-            postgres_dsn=environment.required("FASTVIDEO_POSTGRES_DSN"),
-            archive_url=environment.text("FASTVIDEO_ARCHIVE_URL"),
-            s3_endpoint=environment.text("AWS_ENDPOINT_URL"),
-            master_key=_master_key(environment),
-        )
 
     def archive(self) -> BlobStore | None:
         """The store of archives, when there is one."""
@@ -82,14 +71,14 @@ async def open_log(config: LogConfig) -> OpenLog:
     return OpenLog(SealedEventStore(sealed, Seals(keys)), sealed, pool)
 
 
-def _master_key(environment: Environment) -> MasterKey | None:
-    """FASTVIDEO_MASTER_KEY, or the content of the file that FASTVIDEO_MASTER_KEY_FILE names."""
-    text = environment.text("FASTVIDEO_MASTER_KEY")
-    path = environment.text("FASTVIDEO_MASTER_KEY_FILE")
-    if not text and path:
+def master_key_of(text: str, file: Path | None) -> MasterKey | None:
+    """The master key of a variable, or else of the file that another names; None without both.
+
+    Raises InvalidField for what is none, and for a file that cannot be read.
+    """
+    if not text and file is not None:
         try:
-            text = Path(path).read_text()
+            text = file.read_text()
         except OSError as error:
-            allowed = "a file that can be read"
-            raise InvalidField("FASTVIDEO_MASTER_KEY_FILE", path, allowed) from error
+            raise InvalidField("master_key_file", str(file), "a file that can be read") from error
     return MasterKey.parse(text) if text else None

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from fastvideo.deployment.scheduling_policy import read_policy
-from fastvideo.events.open_log import LogConfig
+from fastvideo.events.open_log import LogConfig, master_key_of
 from fastvideo.events.tenant_keys import MasterKey
 from fastvideo.scheduling.policy import SchedulingPolicy
 from fastvideo.service import Environment
@@ -53,14 +53,15 @@ def load_config(environment: Environment) -> Config:
     """
     policy_file = environment.path("FASTVIDEO_SCHEDULING_POLICY")
     policy = read_policy(policy_file) if policy_file is not None else SchedulingPolicy()
-    log = LogConfig.read(environment)
     return Config(
         listen=environment.required("FASTVIDEO_LISTEN"),
         service_id=environment.text("FASTVIDEO_SERVICE_ID", "scheduler"),
-        postgres_dsn=log.postgres_dsn,
-        archive_url=log.archive_url,
-        s3_endpoint=log.s3_endpoint,
-        master_key=log.master_key,
+        postgres_dsn=environment.required("FASTVIDEO_POSTGRES_DSN"),
+        archive_url=environment.text("FASTVIDEO_ARCHIVE_URL"),
+        s3_endpoint=environment.text("AWS_ENDPOINT_URL"),
+        master_key=master_key_of(
+            environment.text("FASTVIDEO_MASTER_KEY"), environment.path("FASTVIDEO_MASTER_KEY_FILE")
+        ),
         nats_url=environment.text("FASTVIDEO_NATS_URL"),
         models=environment.words("FASTVIDEO_MODELS") or None,
         checkpoints=environment.path("FASTVIDEO_CHECKPOINTS"),

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from fastvideo.events.open_log import LogConfig
+from fastvideo.events.open_log import LogConfig, master_key_of
 from fastvideo.events.tenant_keys import MasterKey
 from fastvideo.service import Environment
 
@@ -39,14 +39,15 @@ class Config:
 
 def load_config(environment: Environment) -> Config:
     """Read the variables that README.md lists. InvalidField names one that is absent or wrong."""
-    log = LogConfig.read(environment)
     return Config(
         listen=environment.required("FASTVIDEO_LISTEN"),
         service_id=environment.text("FASTVIDEO_SERVICE_ID", "sessions"),
-        postgres_dsn=log.postgres_dsn,
-        archive_url=log.archive_url,
-        s3_endpoint=log.s3_endpoint,
-        master_key=log.master_key,
+        postgres_dsn=environment.required("FASTVIDEO_POSTGRES_DSN"),
+        archive_url=environment.text("FASTVIDEO_ARCHIVE_URL"),
+        s3_endpoint=environment.text("AWS_ENDPOINT_URL"),
+        master_key=master_key_of(
+            environment.text("FASTVIDEO_MASTER_KEY"), environment.path("FASTVIDEO_MASTER_KEY_FILE")
+        ),
         nats_url=environment.text("FASTVIDEO_NATS_URL"),
         checkpoints=environment.path("FASTVIDEO_CHECKPOINTS"),
         families=environment.words("FASTVIDEO_FAMILIES"),

@@ -201,7 +201,6 @@ def test_no_variable_is_misspelt(objects: Objects) -> None:
         *ROOT.glob("services/*/*/config.py"),
         ROOT / "libs/fastvideo/service/environment.py",
         ROOT / "libs/fastvideo/local/schema.py",
-        ROOT / "libs/fastvideo/events/open_log.py",
     ]
     read = set(re.findall(r"FASTVIDEO_[A-Z_]+", "".join(path.read_text() for path in readers)))
     # Redis is part of the contract with services, and no service caches in it yet.
