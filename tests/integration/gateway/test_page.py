@@ -4,6 +4,8 @@ import json
 import re
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from fastvideo.requests.events import RequestCompleted, RequestProgressed, RequestStarted
 from fastvideo.requests.types import RequestMetrics
 from tests.integration.gateway.seeding import seed
@@ -17,7 +19,7 @@ if TYPE_CHECKING:
 HOSTILE = "<img src=x onerror=\"document.title='broken'\"><script>alert(1)</script>"
 STEPS = 6
 # Figures are for docs/page.md; the bound is only for what nobody would wait for.
-SECONDS_MAX = 2.0
+SECONDS_MAX = 5.0
 
 
 def url_of(world: World, path: str = "/") -> str:
@@ -264,6 +266,8 @@ async def seconds(page: "Page", act: str, until: str) -> float:
     return float(took) / 1000
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(300)
 async def test_a_hundred_thousand_events_are_quick_to_look_through(world: World) -> None:
     long_id = await seed(world, requests=2_000, long_events=80_000)
     figures: dict[str, float] = {}
@@ -291,8 +295,10 @@ async def test_a_hundred_thousand_events_are_quick_to_look_through(world: World)
         opened = await page.evaluate("performance.now()")
         await page.wait_for_selector(".scrub output:has-text('80,000 of 80,000')", timeout=60_000)
         await page.wait_for_selector(".event-row:has-text('request.completed')")
-        # The first look at the end of a long stream folds it; what is near is then at hand.
-        await page.wait_for_selector("#past-where:has-text('request.completed')", timeout=60_000)
+        await page.wait_for_selector("#past-where:has-text('request.completed')")
+        figures["opened_80,000"] = (await page.evaluate("performance.now()") - opened) / 1000
+        # The first look folds a long stream; what is near is then at hand.
+        await page.wait_for_selector(".leaf.changed >> text=completed", timeout=60_000)
         folded = await page.evaluate("performance.now()")
         await page.wait_for_selector("#headline:not(:empty)", timeout=60_000)
         explained = await page.evaluate("performance.now()")

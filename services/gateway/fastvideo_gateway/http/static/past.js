@@ -5,6 +5,7 @@ import { el, replace, setText } from "./dom.js";
 import { EventList } from "./event-list.js";
 import { count, leaves, moment, plain } from "./format.js";
 
+const PATIENCE_MS = 250;
 const TABS = [
   ["changes", "Changed"],
   ["state", "State"],
@@ -47,8 +48,10 @@ export class Past {
     return this.look !== null && this.look?.version === this.request?.version;
   }
 
-  open(request, version = 0) {
+  // `state` is the newest one, which needs no fold.
+  open(request, version = 0, state = null) {
     this.request = request;
+    this.newest = { version: request.version, state };
     this.look = null;
     this.index = -1;
     this.wanted = version || request.version;
@@ -57,7 +60,7 @@ export class Past {
 
   changeScope() {
     this.whole = this.scope.checked;
-    this.open(this.request, this.look?.version ?? 0);
+    this.open(this.request, this.look?.version ?? 0, this.newest.state);
   }
 
   grow(request) {
@@ -130,12 +133,32 @@ export class Past {
 
   async lookAt(id, version, row) {
     const own = !row || row.stream_id === `request-${id}`;
-    const known = this.look?.id === id && this.look.version === version ? this.look.answer : null;
-    const answer = known ?? (await get(`${requestPath(id)}/states/${version}`));
+    const known = this.look?.id === id && this.look.version === version && this.look.differences ? this.look.answer : null;
+    const answer = known ?? (await this.fold(id, version, own));
     if (own) return { id, version, answer, event: answer.event, differences: answer.differences };
     // Of another stream: it changed nothing of the request's own state.
     const { event } = await get(`/api/events/${row.partition}/${row.offset}`);
     return { id, version, answer, event, differences: [] };
+  }
+
+  // What a long stream said is folded for a while; its newest state is shown meanwhile.
+  async fold(id, version, own) {
+    const { newest, whole, index } = this;
+    const early = setTimeout(async () => {
+      if (!own || !newest.state || newest.version !== version) return;
+      try {
+        const { event } = await get(`${requestPath(id)}/events/${version}`);
+        const place = `${id}/${whole}/${index}`;
+        if (this.place() === place && this.look?.version !== version) this.show({ id, version, answer: { state: newest.state }, event, differences: null });
+      } catch {
+        // The fold, which is on its way, says what is wrong.
+      }
+    }, PATIENCE_MS);
+    try {
+      return await get(`${requestPath(id)}/states/${version}`);
+    } finally {
+      clearTimeout(early);
+    }
   }
 
   show(look) {
@@ -159,8 +182,9 @@ export class Past {
     if (!this.look) return;
     const { answer, event, differences } = this.look;
     this.leaves.setAttribute("aria-labelledby", `tab-${this.tab}`);
-    const changed = new Map(differences.map((one) => [one.path, one]));
-    if (this.tab === "changes") replace(this.leaves, differences.map((one) => leaf(one.path, one.after, one)), changed.size ? null : el("p", { class: "quiet-text" }, "It changed nothing of the request's own state. The tab Event shows what it says."));
+    const changed = new Map((differences ?? []).map((one) => [one.path, one]));
+    if (this.tab === "changes" && !differences) replace(this.leaves, el("p", { class: "quiet-text" }, "The events before it are being folded …"));
+    else if (this.tab === "changes") replace(this.leaves, differences.map((one) => leaf(one.path, one.after, one)), changed.size ? null : el("p", { class: "quiet-text" }, "It changed nothing of the request's own state. The tab Event shows what it says."));
     else if (this.tab === "state") replace(this.leaves, grouped(answer.state, changed));
     else replace(this.leaves, grouped(event, new Map()));
   }

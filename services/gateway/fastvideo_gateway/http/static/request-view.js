@@ -57,7 +57,7 @@ export class RequestView {
       const answer = await get(requestPath(id));
       if (this.id !== id) return;
       this.show(answer);
-      this.past.open(answer.request, version);
+      this.past.open(answer.request, version, answer.state);
       await this.explain();
     } catch (error) {
       if (this.id === id) this.fail(error.message);
