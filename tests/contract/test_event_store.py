@@ -15,18 +15,24 @@ from fastvideo.events.memory import MemoryEventStore
 from fastvideo.events.migrate import upgrade
 from fastvideo.events.postgres import PostgresEventStore
 from fastvideo.events.records import AppendCommand, StoredEvent, StreamAppend, payload_digest
+from fastvideo.events.sealed_store import SealedEventStore
+from fastvideo.events.sealing import Seals
 from fastvideo.events.seeking import version_before
 from fastvideo.events.store import EventStore, partition_of
+from fastvideo.events.tenant_keys import MemoryTenantKeys
 from tests.contract.archived_store import ArchivedEventStore
 from tests.contract.event_store_cases import command, new_event
 
 PARTITIONS = 4
 
 
-@pytest.fixture(params=["memory", "postgres", "archived"])
+@pytest.fixture(params=["memory", "postgres", "archived", "sealed"])
 async def store(request: pytest.FixtureRequest) -> AsyncIterator[EventStore]:
     if request.param == "memory":
         yield MemoryEventStore(PARTITIONS)
+        return
+    if request.param == "sealed":
+        yield SealedEventStore(MemoryEventStore(PARTITIONS), Seals(MemoryTenantKeys()))
         return
     dsn = request.getfixturevalue("empty_postgres_dsn")
     await upgrade(dsn, PARTITIONS, range_size=2 if request.param == "archived" else None)

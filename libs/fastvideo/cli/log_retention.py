@@ -90,6 +90,9 @@ def erase(
     tenant: Annotated[str, typer.Option(help="The tenant whose texts go.")],
     reason: Annotated[str, typer.Option(help="Why; it stands in the log.")],
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Also while requests of the tenant are under way.")
+    ] = False,
     postgres_url: DatabaseOption = "",
     data: DataOption = None,
     as_json: AsJson = False,
@@ -97,14 +100,15 @@ def erase(
     """Make what a tenant wrote unreadable for ever, in the log, its archives and all copies.
 
     Its key is deleted. Requests, sessions, their timelines and digests stay, with empty prompts.
-    Artifacts are not touched. Running services follow within 30 seconds.
+    Artifacts are not touched. Running services follow within 30 seconds. Refused while requests
+    of the tenant are under way: cancel them first.
     """
     from fastvideo.local.database import running_database
 
     dsn = postgres_url or running_database(data)
     if not yes:
         typer.confirm(f"Erase all texts of tenant {tenant!r}? This cannot be undone", abort=True)
-    done = asyncio.run(_erase(dsn, tenant, reason))
+    done = asyncio.run(_erase(dsn, tenant, reason, force=force))
     if as_json:
         typer.echo(json.dumps(asdict(done)))
     elif done.repeated:
@@ -156,7 +160,7 @@ async def _of_partition(
             yield record
 
 
-async def _erase(dsn: str, tenant: str, reason: str) -> "Erased":
+async def _erase(dsn: str, tenant: str, reason: str, *, force: bool) -> "Erased":
     from fastvideo.events.erasing import erase_tenant
     from fastvideo.events.postgres import PostgresEventStore
     from fastvideo.events.postgres_pool import PostgresPool
@@ -164,7 +168,7 @@ async def _erase(dsn: str, tenant: str, reason: str) -> "Erased":
     store = await PostgresEventStore.open(dsn, connections_max=1)
     pool = await PostgresPool.open(dsn, connections_max=1)
     try:
-        return await erase_tenant(store, pool, tenant, reason)
+        return await erase_tenant(store, pool, tenant, reason, force=force)
     finally:
         await pool.close()
         await store.close()

@@ -4,19 +4,21 @@ from dataclasses import dataclass
 from typing import Final
 
 from fastvideo.clock import Clock, SystemClock, milliseconds
-from fastvideo.errors import InvalidField
+from fastvideo.errors import FailedPrecondition, InvalidField
 from fastvideo.events.catalog import new_event, payload_of
 from fastvideo.events.postgres_pool import PostgresPool
 from fastvideo.events.records import AppendCommand, StreamAppend
 from fastvideo.events.recovery import append_surely
-from fastvideo.events.store import EventLog
+from fastvideo.events.store import EventStore
 from fastvideo.events.tenant_keys import erase_keys
 from fastvideo.events.types import EventMetadata
+from fastvideo.events.unfinished import unfinished_requests
 from fastvideo.ids import new_id
 from fastvideo.requests.sealing import TenantErased
 
 STREAM_PREFIX: Final = "tenant-"
 REASON_CHARACTERS_MAX: Final = 500
+REQUESTS_NAMED_MAX: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,10 +33,13 @@ class Erased:
 
 
 async def erase_tenant(
-    log: EventLog,
+    log: EventStore,
     pool: PostgresPool,
     tenant_id: str,
     reason: str,
+    *,
+    force: bool = False,
+    shard: str = "0",
     clock: Clock | None = None,
 ) -> Erased:
     """Erase a tenant's key, and say in the log that it was done and why.
@@ -42,10 +47,14 @@ async def erase_tenant(
     Whoever dies in between may be repeated; a second time changes nothing. Saved terms are
     deleted: they hold requests as they were, and are made again from the log.
 
-    Raises InvalidField for a reason that is empty or too long.
+    Raises InvalidField for a reason that is empty or too long, and FailedPrecondition,
+    TENANT_BUSY, while requests of the tenant are under way, unless it is to be forced: they would
+    go on with an empty prompt once their scheduler was restarted.
     """
     if not 0 < len(reason) <= REASON_CHARACTERS_MAX:
         raise InvalidField("reason", reason, f"1 to {REASON_CHARACTERS_MAX} characters")
+    if not force:
+        await _check_idle(log, tenant_id, shard)
     key_ids = await erase_keys(pool, tenant_id)
     async with pool.connection() as connection:
         await connection.execute("DELETE FROM snapshots")
@@ -62,3 +71,19 @@ async def erase_tenant(
     event = new_event(new_id("evt", milliseconds(now)), erased, metadata)
     await append_surely(log, AppendCommand((StreamAppend(stream_id, (event,), version),)))
     return Erased(tenant_id, key_ids, repeated=False)
+
+
+async def _check_idle(log: EventStore, tenant_id: str, shard: str) -> None:
+    marks = await log.load_checkpoint(f"scheduler-{shard}")
+    busy = await unfinished_requests(log, tenant_id, marks)
+    if busy:
+        named = ", ".join(busy[:REQUESTS_NAMED_MAX])
+        more = (
+            "" if len(busy) <= REQUESTS_NAMED_MAX else f" and {len(busy) - REQUESTS_NAMED_MAX} more"
+        )
+        raise FailedPrecondition(
+            f"requests of tenant {tenant_id} are under way: {named}{more}; cancel them, or force it",
+            reason="TENANT_BUSY",
+            subject=tenant_id,
+            attributes={"requests": str(len(busy))},
+        )

@@ -9,10 +9,12 @@ import pytest
 
 from fastvideo.api.events.v1 import projections_pb2, projections_pb2_grpc
 from fastvideo.api.gateway.v1 import gateway_pb2
-from fastvideo.errors import InvalidField
+from fastvideo.errors import FailedPrecondition, InvalidField
 from fastvideo.events.erasing import Erased, erase_tenant
 from fastvideo.events.postgres_pool import PostgresPool
 from fastvideo.events.tenant_keys import MasterKey
+from fastvideo.requests.events import RequestCancelled
+from fastvideo.requests.types import RequestMetrics
 from fastvideo.rpc.channel import open_channel
 from fastvideo.rpc.identity import DEFAULT_TENANT
 from fastvideo_gateway.config import Config
@@ -29,10 +31,11 @@ class Erasing:
     config: Config
     world: World
 
-    async def erase(self, reason: str = "asked to") -> Erased:
+    async def erase(self, reason: str = "asked to", *, force: bool = True) -> Erased:
+        # Nobody schedules here, so requests never end by themselves.
         pool = await PostgresPool.open(self.config.postgres_dsn, connections_max=1)
         try:
-            return await erase_tenant(self.world.log, pool, DEFAULT_TENANT, reason)
+            return await erase_tenant(self.world.log, pool, DEFAULT_TENANT, reason, force=force)
         finally:
             await pool.close()
 
@@ -121,6 +124,17 @@ async def test_a_gateway_that_starts_after_it_knows_nothing(erasing: Erasing) ->
         message = gateway_pb2.GetRequestRequest(request_id=request_id)
         response = await other.stub.GetRequest(message)
         assert response.state.spec.inputs[0].text.text == ""
+
+
+async def test_it_is_refused_while_requests_are_under_way(erasing: Erasing) -> None:
+    request_id = await erasing.world.submit(SECRET)
+    with pytest.raises(FailedPrecondition) as caught:
+        await erasing.erase(force=False)
+    assert caught.value.reason == "TENANT_BUSY"
+    assert request_id in caught.value.message
+    assert await erasing.prompts() == [SECRET]
+    await erasing.world.schedule(request_id, RequestCancelled(metrics=RequestMetrics()))
+    assert not (await erasing.erase(force=False)).repeated
 
 
 @pytest.mark.parametrize("reason", ["", "x" * 501])
