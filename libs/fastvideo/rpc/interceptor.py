@@ -1,5 +1,6 @@
 """The server interceptor that turns exceptions into statuses."""
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any, Final
@@ -42,6 +43,9 @@ async def _answering(method: str, context: Any) -> AsyncIterator[None]:
         yield
     except grpc.aio.AbortError:
         raise
+    except grpc.aio.InternalError:
+        # Nothing can be sent any more: the client is gone, in the middle of an answer.
+        raise asyncio.CancelledError from None
     except Exception as error:  # noqa: BLE001 - whatever it is, the caller gets a status
         record_error(trace.get_current_span(), error)
         status = to_status(error)

@@ -1,9 +1,12 @@
 """A subscriber that does not read: nothing piles up for it, and it misses nothing."""
 
 import asyncio
-from contextlib import aclosing
+from collections.abc import AsyncIterator
+from contextlib import aclosing, asynccontextmanager
 from datetime import UTC, datetime
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
+
+import pytest
 
 from fastvideo.api.events.v1 import log_pb2, log_pb2_grpc
 from fastvideo.events.catalog import new_event
@@ -17,6 +20,9 @@ from fastvideo.rpc.channel import open_channel
 from fastvideo.rpc.server import Server, Service
 from fastvideo_gateway.event_log import EventLogService
 from fastvideo_gateway.event_log_parts import EventLogParts
+
+if TYPE_CHECKING:
+    from fastvideo.api.events.v1.log_pb2_grpc import EventLogServiceAsyncStub
 
 EVENTS = 4_000
 MESSAGE = "x" * 16_384
@@ -47,8 +53,9 @@ async def a_large_log() -> CountingStore:
     return log
 
 
-async def test_a_slow_follower_holds_back_the_reading_and_misses_nothing() -> None:
-    log = await a_large_log()
+@asynccontextmanager
+async def served(log: CountingStore) -> AsyncIterator["EventLogServiceAsyncStub"]:
+    """The event log's service over a log, and a client of it."""
     reader = LogReader(log)
     unused = cast(Any, None)
     parts = EventLogParts(
@@ -73,9 +80,13 @@ async def test_a_slow_follower_holds_back_the_reading_and_misses_nothing() -> No
         Server("127.0.0.1:0", [service], grace_s=0.1) as server,
         open_channel(server.address) as channel,
     ):
-        call = log_pb2_grpc.EventLogServiceStub(channel).SubscribeEvents(
-            log_pb2.SubscribeEventsRequest()
-        )
+        yield log_pb2_grpc.EventLogServiceStub(channel)
+
+
+async def test_a_slow_follower_holds_back_the_reading_and_misses_nothing() -> None:
+    log = await a_large_log()
+    async with served(log) as stub:
+        call = stub.SubscribeEvents(log_pb2.SubscribeEventsRequest())
         offsets: list[int] = []
         async with aclosing(cast(Any, aiter(call))) as told:
             async for response in told:
@@ -83,12 +94,25 @@ async def test_a_slow_follower_holds_back_the_reading_and_misses_nothing() -> No
                     continue
                 offsets.append(response.entry.event.offset)
                 if len(offsets) == 1:
-                    held = await settled(log)
-                    assert held < READ_AHEAD_MAX
+                    assert await settled(log) < READ_AHEAD_MAX
                 if len(offsets) == EVENTS:
                     break
         call.cancel()
     assert offsets == list(range(1, EVENTS + 1))
+
+
+async def test_a_follower_that_leaves_in_the_middle_is_no_error(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    log = await a_large_log()
+    async with served(log) as stub:
+        call = stub.SubscribeEvents(log_pb2.SubscribeEventsRequest())
+        await call.read()
+        assert await settled(log) < READ_AHEAD_MAX
+        call.cancel()
+        # It has left its place once it is told so.
+        await settled(log)
+    assert [record for record in caplog.records if record.levelname == "ERROR"] == []
 
 
 async def settled(log: CountingStore) -> int:
