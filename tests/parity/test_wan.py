@@ -12,16 +12,21 @@ from fastvideo.errors import InvalidField
 from fastvideo.loops.contract import StepContext
 from fastvideo.loops.runner import run_loop
 from fastvideo.model.prompts import clean_prompt
+from fastvideo.model.specs import ParityTestSpec
+from fastvideo.models.parity import ParityReport, format_report, parity_checks
+from fastvideo.models.registry import load_instance_parts
 from fastvideo.models.resident import StandaloneModel
 from fastvideo.models.wan.loops.denoise import DenoiseKernel, DenoiseOutput, DenoiseState
-from fastvideo.models.wan.parity import (
-    ParityReport,
-    component_parity,
-    format_report,
-    trajectory_parity,
-)
+from fastvideo.models.wan.parity import component_parity, parity_report, trajectory_parity
 from fastvideo.scheduling.work import WorkUnit
-from tests.parity.wan import PROMPT, embedded_model, generation, sampling, upstream_pipeline
+from tests.parity.wan import (
+    PROMPT,
+    embedded_entry,
+    embedded_model,
+    generation,
+    sampling,
+    upstream_pipeline,
+)
 
 COMPONENTS = ("tokenizer", "text_encoder", "transformer", "scheduler", "vae")
 
@@ -99,6 +104,68 @@ def test_the_first_divergence_is_reported_with_its_step() -> None:
     )
     assert not report.passes
     assert "step 2" in format_report(report)
+
+
+@pytest.mark.row("LAD-07")
+def test_each_tap_is_held_to_its_own_tolerance_and_a_failed_rung_is_the_last() -> None:
+    layer = "blocks.1.attn1.to_q"
+    cases = [sampling(steps=1)]
+    exact = parity_report(embedded_model(), upstream_pipeline(), PROMPT, cases, layers=True)
+    assert exact.passes
+    layers = {tap.tap for part in exact.components for tap in part.layers}
+    assert f"transformer/{layer}" in layers
+    assert {tap.partition("/")[0] for tap in layers} >= {"transformer", "vae"}
+    assert len(exact.trajectories) == 1
+
+    # One bias is a little off: what comes after it is, too.
+    wrong = _with_bias(layer, 1e-3)
+    failed = parity_report(wrong, upstream_pipeline(), PROMPT, cases, layers=True)
+    assert not failed.passes
+    first = failed.first_failure
+    assert first is not None
+    assert (first.rung, first.tap) == ("C0", f"transformer/{layer}")
+    assert (failed.not_run, failed.trajectories) == (("C1",), ())
+    assert "C1 not run: transformer/" in format_report(failed)
+    checks = parity_checks(failed, "card", {})
+    assert next(check.subject for check in checks if not check.passed) == first.tap
+
+    # A card that allows the layers of the blocks this much, and their sum at the end no more.
+    allowed = [
+        ParityTestSpec(name="transformer", rung="C0", max_abs_difference=0.0),
+        ParityTestSpec(name="transformer/*", rung="C0", max_abs_difference=10.0),
+    ]
+    near = parity_report(_allowing(wrong, *allowed), upstream_pipeline(), PROMPT, cases)
+    first = near.first_failure
+    assert first is not None
+    assert (first.tap, near.not_run) == ("transformer", ("C1",))
+
+    # And one that allows the whole of it: then the next rung is run, and fails by itself.
+    whole = ParityTestSpec(name="transformer", rung="C0", max_abs_difference=10.0)
+    next_rung = parity_report(_allowing(wrong, whole), upstream_pipeline(), PROMPT, cases)
+    first = next_rung.first_failure
+    assert first is not None
+    assert (first.rung, first.tap, first.first_step) == ("C1", "latents", 0)
+    assert next_rung.not_run == ()
+
+
+def _with_bias(layer: str, added: float) -> StandaloneModel:
+    """The model with another first bias of a layer.
+
+    It is loaded anew, not copied: where a weight lies in memory can change a product's last bit.
+    """
+    entry = embedded_entry()
+    parts = load_instance_parts(entry.card, entry.require_checkpoint())
+    transformer = parts.components["transformer"]
+    with torch.no_grad():
+        transformer.module.get_submodule(layer).bias[0] += added
+    return StandaloneModel(card=entry.card, parts=parts)
+
+
+def _allowing(model: StandaloneModel, *tests: ParityTestSpec) -> StandaloneModel:
+    """The model, by a card with other tests of the transformer."""
+    transformer = replace(model.card.components["transformer"], parity_tests=tests)
+    components = {**model.card.components, "transformer": transformer}
+    return replace(model, card=replace(model.card, components=components))
 
 
 class OffBySomeAtStep(DenoiseKernel):

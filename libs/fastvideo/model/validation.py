@@ -10,6 +10,7 @@ from typing import Final
 
 from fastvideo.model.caching import CacheKey
 from fastvideo.model.component_classes import UPSTREAM_CLASSES
+from fastvideo.model.rungs import RUNGS
 from fastvideo.model.specs import CacheContract, CostPrior, LoopSpec, ModelSpec
 from fastvideo.scheduling.work import UnitKind
 
@@ -56,7 +57,6 @@ STOCHASTIC_FIELDS: Final = frozenset({"noise_level"})
 SAMPLERS: Final = frozenset({"flow_sde"})
 """The samplers that a card may offer beside its own; each adds noise."""
 
-RUNGS: Final = ("C0", "C1", "C2", "C3", "C4")
 """The rungs of the consistency ladder, weakest scope first."""
 
 Problem = tuple[str, str]

@@ -1,14 +1,16 @@
 """Parity of Wan with `diffusers.WanPipeline` on the same weights, or with that for images.
 
 C0 compares each component with the upstream object, C1 the trajectory of the latents step by
-step and the final frames. `python -m fastvideo.models.wan.parity` prints the report.
+step and the final frames. C1 is not run where C0 fails. `python -m fastvideo.models.wan.parity`
+prints the report.
 """
 
 import argparse
 import json
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,13 +21,22 @@ from PIL import Image
 from fastvideo.deployment.catalog import Catalog
 from fastvideo.errors import FastVideoError
 from fastvideo.loops.contract import StepContext
-from fastvideo.loops.divergence import Divergence, compare_trajectories, max_abs_difference
+from fastvideo.loops.divergence import compare_trajectories, max_abs_difference
 from fastvideo.loops.guidance import Row, predict
+from fastvideo.loops.layer_outputs import kept_outputs, layer_differences
 from fastvideo.loops.runner import run_loop
 from fastvideo.loops.samplers import UniPC
 from fastvideo.media.images import Pixels, crop_box, decode_image
 from fastvideo.model.prompts import clean_prompt
+from fastvideo.model.rungs import TapParity, climb, tolerance_of
 from fastvideo.model.specs import ModelSpec
+from fastvideo.models.parity import (
+    ComponentParity,
+    ParityReport,
+    TrajectoryParity,
+    format_report,
+    parity_checks,
+)
 from fastvideo.models.registry import load_instance_parts
 from fastvideo.models.resident import StandaloneModel
 from fastvideo.models.wan.components import Vae
@@ -38,100 +49,8 @@ from fastvideo.requests.types import (
     SamplingParams,
     TextPart,
 )
-from fastvideo.scheduling.traces import ParityChecked
 
 _SEED: Final = 7
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ComponentParity:
-    """C0: one component against its upstream object."""
-
-    component_id: str
-    max_abs_difference: float
-    # What the card allows.
-    allowed: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TrajectoryParity:
-    """C1: one request against the upstream pipeline."""
-
-    sampling: SamplingParams
-    latents: Divergence
-    # What the card allows.
-    latents_allowed: float
-    # Of the uint8 frames.
-    frames_max_difference: float
-    # What the card allows.
-    frames_allowed: float
-    forwards: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ParityReport:
-    """What was compared, and how far it was apart."""
-
-    model_id: str
-    reference: str
-    components: tuple[ComponentParity, ...]
-    trajectories: tuple[TrajectoryParity, ...]
-
-    @property
-    def max_abs_difference(self) -> float:
-        """The largest difference of all."""
-        parts = [part.max_abs_difference for part in self.components]
-        latents = [run.latents.max_abs_difference for run in self.trajectories]
-        return max([*parts, *latents], default=0.0)
-
-    @property
-    def passes(self) -> bool:
-        """Whether every comparison is within what the card allows."""
-        return all(part.max_abs_difference <= part.allowed for part in self.components) and all(
-            run.latents.first_step is None and run.frames_max_difference <= run.frames_allowed
-            for run in self.trajectories
-        )
-
-
-def parity_checks(
-    report: ParityReport, card_digest: str, fingerprint: Mapping[str, str]
-) -> tuple[ParityChecked, ...]:
-    """The report as results for the log, one a component and two a trajectory."""
-
-    def check(
-        rung: str, subject: str, apart: float, allowed: float, first: int | None = None
-    ) -> ParityChecked:
-        return ParityChecked(
-            model_id=report.model_id,
-            card_digest=card_digest,
-            rung=rung,
-            subject=subject,
-            reference=report.reference,
-            passed=apart <= allowed,
-            max_abs_difference=apart,
-            tolerance=allowed,
-            first_step=first,
-            fingerprint=dict(fingerprint),
-        )
-
-    checks = [
-        check("C0", part.component_id, part.max_abs_difference, part.allowed)
-        for part in report.components
-    ]
-    for run in report.trajectories:
-        of, latents = run.sampling, run.latents
-        case = f"{of.width}x{of.height}x{of.num_frames}/{of.steps}/{of.guidance_scale:g}/{of.seed}"
-        checks += [
-            check(
-                "C1",
-                f"latents/{case}",
-                latents.max_abs_difference,
-                run.latents_allowed,
-                latents.first_step,
-            ),
-            check("C1", f"frames/{case}", run.frames_max_difference, run.frames_allowed),
-        ]
-    return tuple(checks)
 
 
 def load_reference(folder: Path) -> Any:
@@ -157,36 +76,75 @@ def parity_report(
     prompt: str,
     cases: Sequence[SamplingParams],
     image: Pixels | None = None,
+    *,
+    layers: bool = False,
 ) -> ParityReport:
-    """C0 of every component, and C1 of every case, from an image if there is one."""
+    """C0 of every component, then C1 of every case, from an image if there is one.
+
+    Where a component is too far, no trajectory is run. With `layers`, and where the card has a
+    test of a layer, the layers of each component are compared too; they are all held in memory.
+    """
+    components: list[ComponentParity] = []
+    trajectories: list[TrajectoryParity] = []
+
+    def single() -> Iterator[TapParity]:
+        for part in component_parity(model, reference, prompt, layers=layers):
+            components.append(part)
+            yield from part.taps
+
+    def whole() -> Iterator[TapParity]:
+        for sampling in cases:
+            run = trajectory_parity(model, reference, prompt, sampling, image)
+            trajectories.append(run)
+            yield from run.taps
+
+    ladder = climb({"C0": single, "C1": whole})
     return ParityReport(
         model_id=model.card.model_id,
         reference=model.card.parity.reference,
-        components=tuple(component_parity(model, reference, prompt)),
-        trajectories=tuple(
-            trajectory_parity(model, reference, prompt, sampling, image) for sampling in cases
-        ),
+        components=tuple(components),
+        trajectories=tuple(trajectories),
+        not_run=ladder.not_run,
     )
 
 
 def component_parity(
-    model: StandaloneModel, reference: Any, prompt: str
+    model: StandaloneModel, reference: Any, prompt: str, *, layers: bool = False
 ) -> Iterator[ComponentParity]:
     """C0: tokenizer, text encoder, transformer, sampler and VAE against the upstream objects."""
-    with torch.no_grad():
-        for name, compare in (
-            ("tokenizer", _tokenizer),
-            ("text_encoder", _text_encoder),
-            ("transformer", _transformer),
-            ("scheduler", _scheduler),
-            ("vae", _vae),
-        ):
-            tests = model.card.components[name].parity_tests
-            yield ComponentParity(
-                component_id=name,
-                max_abs_difference=compare(model, reference, prompt),
-                allowed=max((test.max_abs_difference for test in tests), default=0.0),
-            )
+    for name, compare in (
+        ("tokenizer", _tokenizer),
+        ("text_encoder", _text_encoder),
+        ("transformer", _transformer),
+        ("scheduler", _scheduler),
+        ("vae", _vae),
+    ):
+        tests = model.card.components[name].parity_tests
+        wanted = layers or any("/" in test.name for test in tests)
+        pair = (getattr(model.components[name], "module", None), getattr(reference, name, None))
+        modules = [part for part in pair if isinstance(part, torch.nn.Module)]
+        compared: dict[str, float] = {}
+        with torch.no_grad(), ExitStack() as stack:
+            if wanted and len(modules) == len(pair):
+                ours, theirs = (stack.enter_context(kept_outputs(module)) for module in modules)
+                apart = compare(model, reference, prompt)
+                compared = layer_differences(ours, theirs)
+            else:
+                apart = compare(model, reference, prompt)
+        yield ComponentParity(
+            component_id=name,
+            max_abs_difference=apart,
+            allowed=tolerance_of(tests, "C0", name),
+            layers=tuple(
+                TapParity(
+                    rung="C0",
+                    tap=f"{name}/{layer}",
+                    max_abs_difference=difference,
+                    tolerance=tolerance_of(tests, "C0", f"{name}/{layer}"),
+                )
+                for layer, difference in compared.items()
+            ),
+        )
 
 
 def trajectory_parity(
@@ -243,24 +201,6 @@ def parity_request(card: ModelSpec, prompt: str, sampling: SamplingParams) -> Re
         sampling=sampling,
         outputs=OutputSpec(video=True),
     )
-
-
-def format_report(report: ParityReport) -> str:
-    """The report as a table for people."""
-    lines = [f"{report.model_id} against {report.reference}", "", "C0 component   max difference"]
-    lines += [
-        f"   {part.component_id:12} {part.max_abs_difference:g}" for part in report.components
-    ]
-    lines += ["", "C1 size      frames steps guidance seed  latents  frames  first divergence"]
-    for run in report.trajectories:
-        sampling, latents = run.sampling, run.latents
-        where = "none" if latents.first_step is None else f"step {latents.first_step}"
-        lines.append(
-            f"   {sampling.width}x{sampling.height:<6} {sampling.num_frames:6} {sampling.steps:5} "
-            f"{sampling.guidance_scale:8g} {sampling.seed:4}  {latents.max_abs_difference:7g} "
-            f"{run.frames_max_difference:7g}  {where}"
-        )
-    return "\n".join(lines)
 
 
 def _reference_run(
@@ -399,7 +339,7 @@ def _vae(model: StandaloneModel, reference: Any, prompt: str) -> float:
 
 
 def _allowed(card: ModelSpec, name: str) -> float:
-    return next(test.max_abs_difference for test in card.parity.tests if test.name == name)
+    return tolerance_of(card.parity.tests, "C1", name)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -413,6 +353,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--guidance", type=float, nargs="+", default=[1.0, 5.0])
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--layers", action="store_true", help="compare layer by layer too")
     parser.add_argument("--json", action="store_true", help="print each result as JSON, a line")
     options = parser.parse_args(arguments)
     torch.set_num_threads(options.threads)
@@ -432,7 +373,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for seed in options.seeds
     ]
     model = StandaloneModel(card=entry.card, parts=parts)
-    report = parity_report(model, load_reference(folder), options.prompt, cases, image)
+    report = parity_report(
+        model, load_reference(folder), options.prompt, cases, image, layers=options.layers
+    )
     if options.json:
         for check in parity_checks(report, entry.card_digest, parts.fingerprint):
             sys.stdout.write(json.dumps(asdict(check)) + "\n")
