@@ -33,7 +33,7 @@ def records(out: str) -> list[Any]:
     return [json.loads(line) for line in out.splitlines()]
 
 
-@pytest.mark.row("EVT-18", "EVT-21", "OBS-05")
+@pytest.mark.row("EVT-18")
 def test_show_gives_a_requests_events_and_the_shards_about_it(stack: Stack, record: Any) -> None:
     outcome = stack.run("log", "show", record["id"], "--json")
     assert outcome.code == 0, outcome.err
