@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from fastvideo.events.archiver import Archiver
     from fastvideo.events.archives import ArchiveRecord
     from fastvideo.events.erasing import Erased
+    from fastvideo.events.open_log import LogConfig
 
 DatabaseOption = Annotated[
     str,
@@ -28,6 +29,17 @@ DatabaseOption = Annotated[
         envvar="FASTVIDEO_POSTGRES_URL",
         show_envvar=False,
         help="The database; default: FASTVIDEO_POSTGRES_URL, else that of the local stack.",
+    ),
+]
+
+ArchiveOption = Annotated[
+    str,
+    typer.Option(
+        "--archive-url",
+        metavar="URL",
+        envvar="FASTVIDEO_ARCHIVE_URL",
+        show_envvar=False,
+        help="file:///folder or s3://bucket/prefix; default: the local stack's folder.",
     ),
 ]
 
@@ -48,16 +60,7 @@ def archive(
     partition: Annotated[
         int | None, typer.Option(min=0, help="Of this partition alone; default: of all.")
     ] = None,
-    archive_url: Annotated[
-        str,
-        typer.Option(
-            "--archive-url",
-            metavar="URL",
-            envvar="FASTVIDEO_ARCHIVE_URL",
-            show_envvar=False,
-            help="file:///folder or s3://bucket/prefix; default: the local stack's folder.",
-        ),
-    ] = "",
+    archive_url: ArchiveOption = "",
     without: Annotated[
         list[str] | None,
         typer.Option(metavar="NAME", help="A reader that is gone for good; not waited for."),
@@ -94,6 +97,7 @@ def erase(
         bool, typer.Option("--force", help="Also while requests of the tenant are under way.")
     ] = False,
     postgres_url: DatabaseOption = "",
+    archive_url: ArchiveOption = "",
     data: DataOption = None,
     as_json: AsJson = False,
 ) -> None:
@@ -103,12 +107,15 @@ def erase(
     Artifacts are not touched. Running services follow within 30 seconds. Refused while requests
     of the tenant are under way: cancel them first.
     """
-    from fastvideo.local.database import running_database
+    from fastvideo.events.open_log import LogConfig
+    from fastvideo.local.database import running_archive, running_database
 
     dsn = postgres_url or running_database(data)
+    # A database of one's own may have no archive.
+    url = archive_url or ("" if postgres_url else running_archive(data))
     if not yes:
         typer.confirm(f"Erase all texts of tenant {tenant!r}? This cannot be undone", abort=True)
-    done = asyncio.run(_erase(dsn, tenant, reason, force=force))
+    done = asyncio.run(_erase(LogConfig(dsn, url), tenant, reason, force=force))
     if as_json:
         typer.echo(json.dumps(asdict(done)))
     elif done.repeated:
@@ -160,12 +167,13 @@ async def _of_partition(
             yield record
 
 
-async def _erase(dsn: str, tenant: str, reason: str, *, force: bool) -> "Erased":
+async def _erase(config: "LogConfig", tenant: str, reason: str, *, force: bool) -> "Erased":
     from fastvideo.events.erasing import erase_tenant
     from fastvideo.events.postgres import PostgresEventStore
     from fastvideo.events.postgres_pool import PostgresPool
 
-    store = await PostgresEventStore.open(dsn, connections_max=1)
+    dsn = config.postgres_dsn
+    store = await PostgresEventStore.open(dsn, connections_max=1, archive=config.archive())
     pool = await PostgresPool.open(dsn, connections_max=1)
     try:
         return await erase_tenant(store, pool, tenant, reason, force=force)

@@ -78,11 +78,10 @@ async def _check_idle(log: EventStore, tenant_id: str, shard: str) -> None:
     busy = await unfinished_requests(log, tenant_id, marks)
     if busy:
         named = ", ".join(busy[:REQUESTS_NAMED_MAX])
-        more = (
-            "" if len(busy) <= REQUESTS_NAMED_MAX else f" and {len(busy) - REQUESTS_NAMED_MAX} more"
-        )
+        rest = len(busy) - REQUESTS_NAMED_MAX
+        more = f" and {rest} more" if rest > 0 else ""
         raise FailedPrecondition(
-            f"requests of tenant {tenant_id} are under way: {named}{more}; cancel them, or force it",
+            f"requests of tenant {tenant_id} are under way: {named}{more}; cancel them first",
             reason="TENANT_BUSY",
             subject=tenant_id,
             attributes={"requests": str(len(busy))},

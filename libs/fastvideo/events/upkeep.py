@@ -5,7 +5,9 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
 
-from fastvideo.errors import Unavailable
+import asyncpg
+
+from fastvideo.errors import FastVideoError
 from fastvideo.events.postgres_pool import PostgresPool
 from fastvideo.telemetry.logging import get_logger
 
@@ -23,11 +25,13 @@ _TELL: Final = """
 UPDATE partitions SET ranged_to = greatest(ranged_to, $2) WHERE partition = $1
 """
 
+# One process at a time: two that delete the same rows could wait for one another.
 _FORGET_COMMANDS: Final = """
 DELETE FROM commands WHERE idempotency_key IN (
     SELECT idempotency_key FROM commands
     WHERE recorded_at < clock_timestamp() - $1::interval LIMIT $2
 )
+AND (SELECT pg_try_advisory_xact_lock(hashtext('forget_commands')))
 """
 
 
@@ -49,8 +53,9 @@ async def run_upkeep(dsn: str, policy: UpkeepPolicy | None = None) -> None:
             try:
                 await make_room(pool)
                 await forget_commands(pool, policy)
-            except Unavailable as error:
-                _LOG.warning("upkeep waits for the database", error=error.message)
+            except (FastVideoError, asyncpg.PostgresError) as error:
+                # Nobody waits for it, and appends make room themselves: it is tried again.
+                _LOG.warning("upkeep failed", error=str(error))
             await asyncio.sleep(policy.every_s)
     finally:
         await pool.close()

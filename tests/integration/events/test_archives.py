@@ -13,6 +13,7 @@ from fastvideo.blobs import BlobStore, open_blobs
 from fastvideo.clock import SystemClock
 from fastvideo.errors import Conflict, CorruptLog, FailedPrecondition, FastVideoError, Unavailable
 from fastvideo.events import archiver as archiving
+from fastvideo.events.archive_checks import StoredArchiveChecks
 from fastvideo.events.archiver import Archiver
 from fastvideo.events.archives import ArchiveRecord, check_chain
 from fastvideo.events.migrate import upgrade
@@ -251,6 +252,24 @@ async def test_an_archive_that_is_not_whole_is_named(world: World, harm: str) ->
     with pytest.raises(CorruptLog) as caught:
         await world.store.read_partition(0)
     assert (caught.value.reason, caught.value.subject) == ("ARCHIVE", record.name)
+
+
+async def test_whoever_verifies_is_told_of_each_archive_that_is_not_whole(world: World) -> None:
+    records = await world.archive_all()
+    checks = StoredArchiveChecks(world.store)
+    found = [faults async for faults in checks.archive_faults()]
+    assert found == [()] * len(records)
+    path = world.folder / "sha256" / records[0].object[:2] / records[0].object[2:]
+    path.write_bytes(path.read_bytes()[:-1] + b"?")
+    await world.blobs.delete(records[1].object)
+    fresh = await PostgresEventStore.open(world.dsn, archive=world.blobs)
+    faults = [
+        fault async for found in StoredArchiveChecks(fresh).archive_faults() for fault in found
+    ]
+    await fresh.close()
+    assert [(f.kind, f.offset) for f in faults] == [
+        ("archive_digest", record.first_offset) for record in records[:2]
+    ]
 
 
 async def test_a_store_that_knows_no_archive_says_so(world: World) -> None:
