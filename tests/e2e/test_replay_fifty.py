@@ -130,9 +130,8 @@ async def test_every_decision_is_made_again(stack: Stack, happened: Happened) ->
         assert shard.equal, shard.first_divergence
         assert shard.promise.kind == "bits"
         assert shard.compared > 10 * REQUESTS
-        print(
-            f"decisions: {shard.compared} in {shard.seconds:.1f} s of {shard.original_seconds:.1f} s"
-        )
+        took = f"{shard.seconds:.1f} s of {shard.original_seconds:.1f} s"
+        sys.stdout.write(f"{shard.compared} decisions: {took}\n")
         for request_id in random.sample(happened.ids, 5):
             one = await client.replay(ReplayKind.DECISION, request_id)
             assert one.equal, (request_id, one.first_divergence)
