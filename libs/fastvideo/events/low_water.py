@@ -24,6 +24,8 @@ LEFT JOIN checkpoints c ON c.projection = n.projection AND c.partition = $1
 _PROJECTIONS: Final = """
 SELECT schemaname FROM pg_tables
 WHERE tablename = 'positions' AND schemaname <> current_schema()
+    -- Built beside, or put aside by a rebuild: nobody reads on from there.
+    AND schemaname !~ '_(build|old)_[0-9a-f]+$'
     AND has_table_privilege(format('%I.%I', schemaname, tablename), 'SELECT')
 ORDER BY schemaname
 """
