@@ -9,14 +9,16 @@ from pathlib import Path
 import asyncpg
 import pytest
 
-from fastvideo.errors import FailedPrecondition
+from fastvideo.errors import FailedPrecondition, Unavailable
 from fastvideo.events import rebuild as rebuilding
+from fastvideo.events.migrate import upgrade
 from fastvideo.events.postgres import PostgresEventStore
 from fastvideo.events.postgres_projection import Layout
 from fastvideo.events.rebuild import RebuildOptions, rebuild
 from fastvideo.events.rebuild_report import RebuildProgress
 from tests.contract.event_store_cases import command
 from tests.integration.events.tallies import LAYOUT, Tallies, followed, rebuilt
+from tests.plugins.servers import PostgresServer
 from tests.plugins.waiting import eventually
 
 STREAMS = 20
@@ -230,3 +232,32 @@ async def test_a_layout_of_another_version_is_dropped_once_nobody_has_it_open(
     newer = await Newer.open(filled, 1)
     await newer.close()
     assert await schemas(filled) == ["tallies_v4"]
+
+
+async def test_a_database_that_dies_meanwhile_has_the_old_rows_when_it_is_back(
+    own_postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rebuilding, "EVENTS_PER_READ", 40)
+    await asyncio.to_thread(own_postgres.start)
+    dsn = own_postgres.dsn()
+    await upgrade(dsn)
+    await write(dsn, 30)
+    async with followed(dsn) as (tallies, projector):
+        assert await projector.is_fresh(20.0)
+        store = await PostgresEventStore.open(dsn)
+        steps = rebuild(dsn, store, Tallies, RebuildOptions())
+        async with aclosing(steps):
+            await anext(steps)
+            own_postgres.process.kill()
+            with pytest.raises(Unavailable):
+                async for _ in steps:
+                    pass
+        await store.close()
+        await asyncio.to_thread(own_postgres.start)
+        # The service that has the rows open goes on with them.
+        await write(dsn, 1)
+        assert await projector.is_fresh(20.0)
+        assert sum((await tallies.read()).values()) == STREAMS * 31
+    async with followed(dsn):
+        assert await schemas(dsn) == [LAYOUT.live]
+    assert (await rebuilt(dsn)).swapped
