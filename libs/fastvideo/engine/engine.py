@@ -184,8 +184,8 @@ class Engine:
         an `image`, a path or bytes, the video starts from its middle in the shape of the size;
         nothing is stretched. `sampler` is one that the card offers, such as "flow_sde". With
         `outputs.capture` the result has `behaviors`. With `required_weights_version` it runs on
-        these weights or fails. What is left out takes the card's default. Raises InvalidField naming the field, and
-        OSError for an image that cannot be read.
+        these weights or fails. What is left out takes the card's default. Raises InvalidField
+        naming the field, and OSError for an image that cannot be read.
         """
         entry = self._catalog.get(model or self._models[0])
         request_id = new_id("req", milliseconds(self._clock.now()))

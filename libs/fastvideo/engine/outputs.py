@@ -43,8 +43,8 @@ def wanted_files(outputs: OutputSpec, values: Mapping[str, Any]) -> tuple[Output
     """The files that a node must write from the values that it was given.
 
     Latents are written when they are asked for or when they are all there is; features, scores
-    and a captured trajectory always are, since only programs that hand them out bind them. Raises InvalidField
-    for an output whose value is absent, and when nothing is left to write.
+    and a captured trajectory always are, since only programs that hand them out bind them. Raises
+    InvalidField for an output whose value is absent, and when nothing is left to write.
     """
     wanted = []
     made_of = set(values) - set(behavior.VALUES)
