@@ -176,7 +176,8 @@ export class Replay {
 }
 
 function sentence(text) {
-  return `${text.charAt(0).toUpperCase()}${text.slice(1)}`;
+  // An id stays as it is.
+  return /^[a-z]+_/.test(text) ? text : `${text.charAt(0).toUpperCase()}${text.slice(1)}`;
 }
 
 function makeRow() {
