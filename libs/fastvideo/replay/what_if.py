@@ -20,6 +20,7 @@ from fastvideo.errors import Cancelled, FailedPrecondition, InvalidField
 from fastvideo.events.records import StoredEvent
 from fastvideo.events.seeking import pages_after
 from fastvideo.events.store import EventLog
+from fastvideo.model.documents import InvalidDocument
 from fastvideo.replay.arrivals_log import ArrivalsLog
 from fastvideo.replay.log_inputs import LogInputs
 from fastvideo.replay.shard_entries import EntryReader, ShardEntry
@@ -62,13 +63,13 @@ class WhatIfSource:
 async def replay_what_if(source: WhatIfSource, request: ReplayRequest, tell: Tell) -> ReplayReport:
     """Compare waits, totals, utilisation and batches of the logged policy and of another.
 
-    Raises InvalidDocument for a policy that cannot be read, InvalidField for one request alone,
+    Raises InvalidField for a policy that cannot be read and for one request alone,
     FailedPrecondition when no request ran whose model's card is installed.
     """
     if request.subject_id not in ("", "scheduler"):
         raise InvalidField("subject_id", request.subject_id, "empty: a policy is over all requests")
     begun_s = perf_counter()
-    policy = policy_of(request.policy, "policy")
+    policy = _policy(request.policy)
     arrivals = await _read(source, tell)
     if not arrivals.requests:
         raise FailedPrecondition("no request has come whose model is installed", subject="log")
@@ -92,6 +93,14 @@ async def replay_what_if(source: WhatIfSource, request: ReplayRequest, tell: Tel
         headline=_headline(arrivals, before, after),
         policies=(logged, before, after),
     )
+
+
+def _policy(text: str) -> SchedulingPolicy:
+    try:
+        return policy_of(text, "policy")
+    except InvalidDocument as error:
+        knob, fault = next(iter(error.problems.items()))
+        raise InvalidField("policy", knob, fault) from error
 
 
 async def _read(source: WhatIfSource, tell: Tell) -> ArrivalsLog:

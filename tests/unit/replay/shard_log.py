@@ -96,4 +96,5 @@ class ShardLog:
         for event, now, decisions in [*fleet.log, *fleet.history]:
             if isinstance(event, LeaderElected):
                 event = elected(event.epoch, anew=False, policy=policy)
+            assert isinstance(now, datetime)
             await self.take(event, now, decisions)
