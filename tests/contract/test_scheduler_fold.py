@@ -1,6 +1,11 @@
 """The scheduler's fold of a released history: another state needs another EVOLVER_VERSION."""
 
+import dataclasses
+import hashlib
+import json
 from collections.abc import Mapping, Sequence
+from datetime import datetime
+from enum import Enum
 from typing import Any, cast
 
 import pytest
@@ -8,19 +13,47 @@ import pytest
 from fastvideo.deployment.catalog import Catalog
 from fastvideo.events.records import Snapshot, StoredEvent
 from fastvideo.events.store import EventStore
+from fastvideo.scheduling.core import SchedulerCore
 from fastvideo.scheduling.deployed import DeployedModels
 from fastvideo.scheduling.evolve import EVOLVER_VERSION
 from fastvideo.scheduling.policy import SchedulingPolicy
 from fastvideo_scheduler.recovery import RecoverySource, recover
 from tests.contract.histories import files
 
-# Events of the log that are folded, in the middle of requests and at the end, to the digests of
-# the cores of `windows` by this version of the evolver.
+# Events of `windows` that are folded, in the middle of requests and at the end, to the digests of
+# what this version of the evolver makes of them. Fields that are as their class makes them are not
+# looked at, so that a new one changes nothing here.
 VERSION = 1
 DIGESTS: Mapping[int, str] = {
-    60: "de2778e5643f24fa29fc1db8eda069210a9911b8804bb9fcfc30645bba339b8e",
-    240: "a85dac34b794e57b5887dcc2ade05cf02c209cb918fe7d0760d35fc2f48cc250",
+    60: "a0f772dd41ba9d694fd4186486229d2f271e748ce0451b0c946b0d13bb217219",
+    240: "cbf1fbb540a94cc5523fd2807b947ab3aa5a58258a3f1c52e9824966638d4b12",
 }
+
+
+def digest(core: SchedulerCore) -> str:
+    """SHA-256 of what a core knows, without what it does not differ in from a new one."""
+    return hashlib.sha256(json.dumps(plain(core.snapshot().values)).encode()).hexdigest()
+
+
+def plain(value: Any) -> Any:
+    """A value of the state as JSON, fields that are as their class makes them left out."""
+    if isinstance(value, datetime | Enum):
+        return str(value)
+    if isinstance(value, Mapping):
+        return [[plain(key), plain(inner)] for key, inner in value.items()]
+    if isinstance(value, list | tuple):
+        return [plain(inner) for inner in value]
+    if not dataclasses.is_dataclass(value):
+        return value
+    found = {}
+    for field in dataclasses.fields(value):
+        inner = getattr(value, field.name)
+        default = field.default
+        if field.default_factory is not dataclasses.MISSING:
+            default = field.default_factory()
+        if inner is not default and plain(inner) != plain(default):
+            found[field.name] = plain(inner)
+    return found
 
 
 class HistoryLog:
@@ -71,7 +104,7 @@ async def test_the_fold_of_a_released_history_is_that_of_its_version(count: int)
     )
     assert not found.anew
     assert found.core.live_requests > 0
-    assert (EVOLVER_VERSION, found.core.digest()) == (VERSION, DIGESTS[count]), (
+    assert (EVOLVER_VERSION, digest(found.core)) == (VERSION, DIGESTS[count]), (
         "the scheduler folds otherwise than it did: saved terms of before mean something else. "
         "Raise EVOLVER_VERSION, and write it and the new digests down here"
     )
