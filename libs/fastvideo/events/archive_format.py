@@ -38,10 +38,14 @@ def write_archive(events: Sequence[StoredEvent], previous_sha256: bytes) -> byte
     for start in range(0, len(events), BLOCK_EVENTS):
         some = events[start : start + BLOCK_EVENTS]
         block = zlib.compress(_block(some))
-        manifest.blocks.add(first_offset=some[0].offset, position=position, length=len(block))
+        described = manifest.blocks.add(
+            first_offset=some[0].offset, position=position, length=len(block)
+        )
+        for event in reversed(some):
+            described.streams[event.stream_id] = event.stream_version
         parts.append(block)
         position += len(block)
-    tail = manifest.SerializeToString(deterministic=True)
+    tail = zlib.compress(manifest.SerializeToString(deterministic=True))
     return b"".join((*parts, tail, len(tail).to_bytes(LENGTH_BYTES), MAGIC))
 
 
@@ -63,9 +67,9 @@ class Archive:
         length = int.from_bytes(data[end - LENGTH_BYTES : end])
         try:
             manifest = archive_pb2.ArchiveManifest.FromString(
-                data[end - LENGTH_BYTES - length : end - LENGTH_BYTES]
+                zlib.decompress(data[end - LENGTH_BYTES - length : end - LENGTH_BYTES])
             )
-        except DecodeError as error:
+        except (zlib.error, DecodeError) as error:
             raise corrupt(self._name, "has no manifest") from error
         if manifest.format != FORMAT:
             raise corrupt(self._name, f"has format {manifest.format}, not {FORMAT}")
@@ -80,6 +84,18 @@ class Archive:
                 continue
             for event in self._decode(block):
                 if first <= event.offset <= last:
+                    yield self._stored(event, log_epoch)
+
+    def stream_events(
+        self, stream_id: str, after_version: int, log_epoch: int
+    ) -> Iterator[StoredEvent]:
+        """The events of a stream after a version, in order; only their blocks are opened."""
+        blocks = [block for block in self.manifest.blocks if stream_id in block.streams]
+        for i, block in enumerate(blocks):
+            if i + 1 < len(blocks) and blocks[i + 1].streams[stream_id] <= after_version + 1:
+                continue
+            for event in self._decode(block):
+                if event.stream_id == stream_id and event.stream_version > after_version:
                     yield self._stored(event, log_epoch)
 
     def _decode(self, block: archive_pb2.ArchiveBlock) -> Sequence[archive_pb2.ArchivedEvent]:

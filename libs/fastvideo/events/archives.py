@@ -9,6 +9,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import islice
 from typing import Final
 
 from fastvideo.blobs import BlobStore, CorruptBlob
@@ -110,16 +111,13 @@ class ArchiveReader:
             record = ArchiveRecord(*row)
             archive = await self.open(record)
             epoch = await self._epoch(record.partition)
-            of_stream = [
-                event
-                for event in archive.events(record.first_offset, record.last_offset, epoch)
-                if event.stream_id == stream_id and event.stream_version > after_version
-            ]
+            events = archive.stream_events(stream_id, after_version, epoch)
+            of_stream = list(islice(events, limit - len(found)))
             if not of_stream:
                 raise corrupt(record.name, f"holds nothing of stream {stream_id}")
             found.extend(of_stream)
             after_version = of_stream[-1].stream_version
-        return found[:limit]
+        return found
 
     async def read_event(self, partition: int, offset: int) -> StoredEvent | None:
         """The archived event at an offset; None when it is in no archive."""

@@ -105,6 +105,7 @@ async def test_an_archived_log_reads_as_before(world: World) -> None:
         expected = tuple(e for e in world.events if e.stream_id == stream_id)
         assert await world.store.read_stream(stream_id) == expected
         assert await world.store.read_stream(stream_id, 3, 5) == expected[3:8]
+        assert await world.store.read_stream(stream_id, 9, 2) == expected[9:11]
         assert await world.store.stream_version(stream_id) == len(expected)
     for after in range(0, len(world.events) // PARTITIONS, 7):
         expected = tuple(e for e in world.events if e.partition == 0 and e.offset > after)

@@ -25,19 +25,23 @@ _sym_db = _symbol_database.Default()
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!fastvideo/events/v1/archive.proto\x12\x13\x66\x61stvideo.events.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\x83\x02\n\rArchivedEvent\x12\x0e\n\x06offset\x18\x01 \x01(\x04\x12\x11\n\tstream_id\x18\x02 \x01(\t\x12\x16\n\x0estream_version\x18\x03 \x01(\x04\x12\x10\n\x08\x65vent_id\x18\x04 \x01(\t\x12\x0c\n\x04type\x18\x05 \x01(\t\x12\x16\n\x0eschema_version\x18\x06 \x01(\r\x12\x0f\n\x07payload\x18\x07 \x01(\x0c\x12\x16\n\x0epayload_sha256\x18\x08 \x01(\x0c\x12\x10\n\x08metadata\x18\t \x01(\x0c\x12\x13\n\x0b\x66\x65nce_epoch\x18\n \x01(\x04\x12/\n\x0brecorded_at\x18\x0b \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"D\n\x0e\x41rchivedEvents\x12\x32\n\x06\x65vents\x18\x01 \x03(\x0b\x32\".fastvideo.events.v1.ArchivedEvent\"F\n\x0c\x41rchiveBlock\x12\x14\n\x0c\x66irst_offset\x18\x01 \x01(\x04\x12\x10\n\x08position\x18\x02 \x01(\x04\x12\x0e\n\x06length\x18\x03 \x01(\x04\"\xbb\x01\n\x0f\x41rchiveManifest\x12\x0e\n\x06\x66ormat\x18\x01 \x01(\r\x12\x11\n\tpartition\x18\x02 \x01(\r\x12\x14\n\x0c\x66irst_offset\x18\x03 \x01(\x04\x12\x13\n\x0blast_offset\x18\x04 \x01(\x04\x12\x0e\n\x06\x65vents\x18\x05 \x01(\x04\x12\x17\n\x0fprevious_sha256\x18\x06 \x01(\x0c\x12\x31\n\x06\x62locks\x18\x07 \x03(\x0b\x32!.fastvideo.events.v1.ArchiveBlockb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!fastvideo/events/v1/archive.proto\x12\x13\x66\x61stvideo.events.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\x83\x02\n\rArchivedEvent\x12\x0e\n\x06offset\x18\x01 \x01(\x04\x12\x11\n\tstream_id\x18\x02 \x01(\t\x12\x16\n\x0estream_version\x18\x03 \x01(\x04\x12\x10\n\x08\x65vent_id\x18\x04 \x01(\t\x12\x0c\n\x04type\x18\x05 \x01(\t\x12\x16\n\x0eschema_version\x18\x06 \x01(\r\x12\x0f\n\x07payload\x18\x07 \x01(\x0c\x12\x16\n\x0epayload_sha256\x18\x08 \x01(\x0c\x12\x10\n\x08metadata\x18\t \x01(\x0c\x12\x13\n\x0b\x66\x65nce_epoch\x18\n \x01(\x04\x12/\n\x0brecorded_at\x18\x0b \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"D\n\x0e\x41rchivedEvents\x12\x32\n\x06\x65vents\x18\x01 \x03(\x0b\x32\".fastvideo.events.v1.ArchivedEvent\"\xb7\x01\n\x0c\x41rchiveBlock\x12\x14\n\x0c\x66irst_offset\x18\x01 \x01(\x04\x12\x10\n\x08position\x18\x02 \x01(\x04\x12\x0e\n\x06length\x18\x03 \x01(\x04\x12?\n\x07streams\x18\x04 \x03(\x0b\x32..fastvideo.events.v1.ArchiveBlock.StreamsEntry\x1a.\n\x0cStreamsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x04:\x02\x38\x01\"\xbb\x01\n\x0f\x41rchiveManifest\x12\x0e\n\x06\x66ormat\x18\x01 \x01(\r\x12\x11\n\tpartition\x18\x02 \x01(\r\x12\x14\n\x0c\x66irst_offset\x18\x03 \x01(\x04\x12\x13\n\x0blast_offset\x18\x04 \x01(\x04\x12\x0e\n\x06\x65vents\x18\x05 \x01(\x04\x12\x17\n\x0fprevious_sha256\x18\x06 \x01(\x0c\x12\x31\n\x06\x62locks\x18\x07 \x03(\x0b\x32!.fastvideo.events.v1.ArchiveBlockb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'fastvideo.events.v1.archive_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
+  _globals['_ARCHIVEBLOCK_STREAMSENTRY']._loaded_options = None
+  _globals['_ARCHIVEBLOCK_STREAMSENTRY']._serialized_options = b'8\001'
   _globals['_ARCHIVEDEVENT']._serialized_start=92
   _globals['_ARCHIVEDEVENT']._serialized_end=351
   _globals['_ARCHIVEDEVENTS']._serialized_start=353
   _globals['_ARCHIVEDEVENTS']._serialized_end=421
-  _globals['_ARCHIVEBLOCK']._serialized_start=423
-  _globals['_ARCHIVEBLOCK']._serialized_end=493
-  _globals['_ARCHIVEMANIFEST']._serialized_start=496
-  _globals['_ARCHIVEMANIFEST']._serialized_end=683
+  _globals['_ARCHIVEBLOCK']._serialized_start=424
+  _globals['_ARCHIVEBLOCK']._serialized_end=607
+  _globals['_ARCHIVEBLOCK_STREAMSENTRY']._serialized_start=561
+  _globals['_ARCHIVEBLOCK_STREAMSENTRY']._serialized_end=607
+  _globals['_ARCHIVEMANIFEST']._serialized_start=610
+  _globals['_ARCHIVEMANIFEST']._serialized_end=797
 # @@protoc_insertion_point(module_scope)

@@ -101,22 +101,48 @@ class ArchiveBlock(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
+    @_typing.final
+    class StreamsEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.int
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     FIRST_OFFSET_FIELD_NUMBER: _builtins.int
     POSITION_FIELD_NUMBER: _builtins.int
     LENGTH_FIELD_NUMBER: _builtins.int
+    STREAMS_FIELD_NUMBER: _builtins.int
     first_offset: _builtins.int
     position: _builtins.int
     length: _builtins.int
+    @_builtins.property
+    def streams(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
+        """The streams that have events in it, each with the version of its first."""
+
     def __init__(
         self,
         *,
         first_offset: _builtins.int = ...,
         position: _builtins.int = ...,
         length: _builtins.int = ...,
+        streams: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["first_offset", b"first_offset", "length", b"length", "position", b"position"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["first_offset", b"first_offset", "length", b"length", "position", b"position", "streams", b"streams"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -124,7 +150,7 @@ Global___ArchiveBlock: _TypeAlias = ArchiveBlock  # noqa: Y015
 
 @_typing.final
 class ArchiveManifest(_message.Message):
-    """What an archive holds; it stands behind the blocks."""
+    """What an archive holds; it stands behind the blocks, deflated."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
