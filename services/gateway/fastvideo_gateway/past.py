@@ -5,15 +5,18 @@ The log has both; what is kept here is only for speed, and for a short while: st
 in a long stream folds few events each time.
 """
 
+import asyncio
 from collections import OrderedDict
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final
 
 from fastvideo.clock import Clock
-from fastvideo.errors import InvalidField, NotFound
+from fastvideo.errors import CorruptLog, InvalidField, NotFound
 from fastvideo.events.catalog import event_of
 from fastvideo.events.entries import FoundEvent, read_versions
+from fastvideo.events.records import StoredEvent
 from fastvideo.events.seeking import version_before
 from fastvideo.events.store import EventLog
 from fastvideo.events.types import Event, EventMetadata
@@ -26,6 +29,8 @@ EVENTS_MAX: Final = 1_000
 EVENTS_PER_READ: Final = 500
 CHECKPOINT_EVERY: Final = 500
 REQUESTS_KEPT_MAX: Final = 16
+# Folds of long streams; more wait for their turn.
+AT_ONCE_MAX: Final = 2
 # A tenant's texts are not kept for longer than somebody looks.
 KEPT_FOR: Final = timedelta(seconds=60)
 
@@ -62,6 +67,7 @@ class RequestPast:
         self._log = log
         self._clock = clock
         self._kept: OrderedDict[str, _Kept] = OrderedDict()
+        self._turns = asyncio.Semaphore(AT_ONCE_MAX)
 
     async def events(
         self, request_id: str, tenant_id: str, *, after: int = 0, limit: int = 0
@@ -97,18 +103,17 @@ class RequestPast:
         _check_version(version, last)
         kept = self._checkpoints(request_id)
         base = max((known for known in kept.states if known < version), default=0)
-        before = kept.states.get(base)
-        while True:
-            limit = min(EVENTS_PER_READ, version - base)
-            for stored in await self._log.read_stream(stream_of(request_id), base, limit):
-                event = event_of(stored)
-                state = evolve(before, event)
-                base = stored.stream_version
-                if base % CHECKPOINT_EVERY == 0:
-                    kept.states[base] = state
+        state = kept.states.get(base)
+        async with self._turns:
+            while True:
+                limit = min(EVENTS_PER_READ, version - base)
+                page = await self._log.read_stream(stream_of(request_id), base, limit)
+                # In a thread, since others want to be answered meanwhile.
+                past, checkpoints = await asyncio.to_thread(_fold, state, page)
+                kept.states.update(checkpoints)
+                base, state = past.event.stream_version, past.state
                 if base == version:
-                    return PastState(event, state, before)
-                before = state
+                    return past
 
     def _checkpoints(self, request_id: str) -> _Kept:
         now = self._clock.now()
@@ -127,6 +132,23 @@ class RequestPast:
         if not first or decode(EventMetadata, first[0].metadata).tenant_id != tenant_id:
             raise NotFound(f"request {request_id} does not exist", subject="request_id")
         return await self._log.stream_version(stream_id)
+
+
+def _fold(
+    state: RequestState | None, page: Sequence[StoredEvent]
+) -> tuple[PastState, dict[int, RequestState]]:
+    """Fold some events, at least one: the last one's state, and those at checkpoints."""
+    past: PastState | None = None
+    checkpoints: dict[int, RequestState] = {}
+    for stored in page:
+        event = event_of(stored)
+        past = PastState(event, evolve(state, event), state)
+        state = past.state
+        if stored.stream_version % CHECKPOINT_EVERY == 0:
+            checkpoints[stored.stream_version] = past.state
+    if past is None:
+        raise CorruptLog("a stream ended before its version", reason="STREAM_GAP")
+    return past, checkpoints
 
 
 def _check_version(version: int, last: int) -> None:
