@@ -12,7 +12,7 @@ import threading
 import time
 import warnings
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -63,6 +63,7 @@ class Recorded:
     def __init__(self, module: nn.Module, seconds_max: float = SECONDS_MAX) -> None:
         self._module = module
         self._seconds_max = seconds_max
+        self._stopped = False
         self._watch = ModuleWatch(module)
         self._recordings: list[Forward] = []
         # What replays a form; None when the module itself is run. Latest used last.
@@ -70,6 +71,10 @@ class Recorded:
         self._seen: OrderedDict[Form, int] = OrderedDict()
         self._changes: deque[RecordingChange] = deque(maxlen=_CHANGES_MAX)
         self._lock = threading.Lock()
+
+    def stop(self) -> None:
+        """Run the module itself from now on: what runs a few times is not worth a recording."""
+        self._stopped = True
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "Recorded":
         # A copy has parameters of its own; what was recorded is of these.
@@ -97,7 +102,7 @@ class Recorded:
 
     def __call__(self, *tensors: torch.Tensor) -> torch.Tensor:
         """The module's output; under `torch.no_grad` a replay may give it."""
-        if torch.is_grad_enabled() or self._watch.is_watched():
+        if self._stopped or torch.is_grad_enabled() or self._watch.is_watched():
             return self._run(*tensors)
         # Drops what is out of date.
         _ = self.stamp
@@ -152,6 +157,14 @@ class Recorded:
     def _tell(self, change: str, tensors: tuple[torch.Tensor, ...], reason: str = "") -> None:
         shapes = ",".join("x".join(map(str, tensor.shape)) for tensor in tensors)
         self._changes.append(RecordingChange(change, shapes, reason))
+
+
+def stop_recordings(components: Iterable[object]) -> None:
+    """Let every recorded forward of components run as it is from now on."""
+    for component in components:
+        for part in getattr(component, "__dict__", {}).values():
+            if isinstance(part, Recorded):
+                part.stop()
 
 
 class ModuleWatch:

@@ -24,6 +24,7 @@ from fastvideo.engine.sink import LocalArtifacts, LocalBlobs
 from fastvideo.engine.solo import solo_batches
 from fastvideo.loops.contract import LoopKernel
 from fastvideo.memory.pools import MemoryPools, MemoryTag
+from fastvideo.models.recording import stop_recordings
 from fastvideo.program.specs import ProgramSpec
 from fastvideo.recompute.sources import NoSources, Sources
 from fastvideo.replay.types import LoggedRun
@@ -94,6 +95,8 @@ class Host:
         )
         self._inputs = RequestInputs(self.sources, self.executor.values)
         self.instance: ModelInstance = residents.load(run.spec.model_id)
+        # A recording takes longer to make than the steps of one run to do.
+        stop_recordings(self.instance.components.values())
         self.weights_version = loader.weights_version
         self.fingerprint: Mapping[str, str] = machine_fingerprint(self.threads) | {
             f"{run.spec.model_id}/{name}": fact for name, fact in self.instance.fingerprint.items()

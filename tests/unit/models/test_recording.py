@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from fastvideo.models.recording import Recorded
+from fastvideo.models.recording import Recorded, stop_recordings
 
 
 class Small(nn.Module):
@@ -173,3 +173,15 @@ def test_what_becomes_of_recordings_is_told_once() -> None:
     module.first.weight.mul_(2)
     recorded(*rows(4))
     assert [told.change for told in recorded.take_changes()] == ["dropped"]
+
+
+def test_a_component_whose_recordings_are_stopped_runs_as_it_is() -> None:
+    recorded = Recorded(nn.Sequential(nn.Linear(4, 4), nn.SiLU()))
+    component = nn.Module()
+    component.forwards = recorded  # type: ignore[assignment]
+    stop_recordings([component, object()])
+    rows = torch.ones(2, 4)
+    with torch.no_grad():
+        outputs = [recorded(rows) for _ in range(4)]
+    assert all(torch.equal(output, outputs[0]) for output in outputs)
+    assert recorded.take_changes() == ()
