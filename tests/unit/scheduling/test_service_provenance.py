@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from fastvideo.model.caching import CacheClass, CacheLookup, CacheOutcome
 from fastvideo.requests.types import RequestMetrics, RequestSpec
 from fastvideo.scheduling.events import (
     AssignLoop,
@@ -16,6 +17,14 @@ from fastvideo.scheduling.events import (
     RestartRequest,
     WorkerAttached,
     WorkerLost,
+)
+from fastvideo.scheduling.traces import (
+    CacheAccess,
+    CacheAccessed,
+    GraphUsed,
+    MemoryReported,
+    NonFiniteFound,
+    ParityChecked,
 )
 from fastvideo.scheduling.work import LoopRef, ModelState, StepResult, UnitKind
 from fastvideo_scheduler.provenance import Provenance
@@ -119,3 +128,52 @@ def test_the_loss_of_an_earlier_incarnation_forgets_nothing(provenance: Provenan
 def test_an_ended_request_is_forgotten(provenance: Provenance) -> None:
     provenance.take(CompleteRequest(request_id="a", metrics=RequestMetrics()), NOW)
     assert provenance.of_report(executed("a"), NOW).loop_id == ""
+
+
+def looked(*request_ids: str) -> CacheAccessed:
+    lookup = CacheLookup(cache_class=CacheClass.TEXT_ENCODER_OUTPUT, outcome=CacheOutcome.HIT)
+    return CacheAccessed(
+        worker_id="worker-1",
+        accesses=tuple(CacheAccess(request_id=name, lookup=lookup) for name in request_ids),
+    )
+
+
+def test_a_note_of_one_request_says_all_of_it(provenance: Provenance) -> None:
+    report = provenance.of_report(executed("a", "b"), LATER)
+    about = provenance.of_note(NonFiniteFound(request_id="b", node_id="steps"), report, LATER)
+    assert (about.request_id, about.session_id, about.loop_id) == ("b", "ses_b", "denoise")
+    assert (about.worker_id, about.role_id, about.model_instance_id) == (
+        "worker-1",
+        "worker",
+        "mi_1",
+    )
+    assert (about.traceparent, about.occurred_at) == ("trace-of-b", LATER)
+    assert about.versions["weights"] == "w1"
+
+
+def test_a_note_of_a_shared_batch_says_what_its_requests_have_in_common(
+    provenance: Provenance,
+) -> None:
+    report = provenance.of_report(executed("a", "b"), LATER)
+    about = provenance.of_note(looked("a", "b"), report, LATER)
+    assert (about.request_id, about.session_id) == ("", "")
+    assert (about.model_id, about.model_instance_id) == (report.model_id, "mi_1")
+    assert (about.loop_id, about.worker_id) == ("denoise", "worker-1")
+
+
+def test_a_note_of_an_instance_says_its_model_and_weights(provenance: Provenance) -> None:
+    instance = replace(INSTANCE, model_id="m")
+    provenance.take(replace(ATTACHED, instances=(instance,)), NOW)
+    report = provenance.of_report(executed("a"), LATER)
+    for note in (GraphUsed(model_instance_id="mi_1"), ParityChecked(model_id="m")):
+        about = provenance.of_note(note, report, LATER)
+        assert (about.request_id, about.loop_id) == ("", "")
+        assert (about.model_id, about.model_instance_id) == ("m", "mi_1")
+        assert about.versions["weights"] == "w1"
+        assert (about.worker_id, about.traceparent) == ("worker-1", "trace-of-a")
+
+
+def test_a_note_of_a_machine_says_the_worker_alone(provenance: Provenance) -> None:
+    report = provenance.of_report(executed("a"), LATER)
+    about = provenance.of_note(MemoryReported(pool="caches"), report, LATER)
+    assert (about.request_id, about.model_id, about.worker_id) == ("", "", "worker-1")
