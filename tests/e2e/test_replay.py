@@ -88,6 +88,17 @@ def test_the_scheduler_decides_the_same_again(stack: Stack, ran: list[RequestSta
     assert one.json["original_traceparent"]
 
 
+def test_another_policy_is_simulated_over_what_came(
+    stack: Stack, ran: list[RequestState], tmp_path: Path
+) -> None:
+    policy = tmp_path / "policy.yaml"
+    policy.write_text("batch_units_max: 1\n")
+    told = stack.run("replay", "decision", "--policy", str(policy))
+    assert told.code == 0, told.out + told.err
+    assert told.out.startswith("what if")
+    assert {"logged", "logged_simulated", "what_if"} <= set(told.out.split())
+
+
 def test_a_request_gives_the_same_bits_again(stack: Stack, ran: list[RequestState]) -> None:
     told = stack.run("replay", "execution", ran[0].spec.request_id)
     assert told.code == 0, told.out + told.err

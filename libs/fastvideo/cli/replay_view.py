@@ -71,8 +71,11 @@ class ReplayProgressView:
 def report_lines(report: ReplayReport) -> Iterator[str]:
     """The report for a person, as markup."""
     mark = "[green]equal[/]" if report.equal else "[red]different[/]"
+    if report.policies:
+        mark = "what if"
     yield f"{mark}  {escape(report.headline)}"
-    yield f"  compared   {report.compared}, of which {report.differing} differ"
+    if not report.policies:
+        yield f"  compared   {report.compared}, of which {report.differing} differ"
     yield f"  promised   {report.promise.kind}: {escape(report.promise.reason)}"
     for name, difference in report.promise.differences.items():
         yield f"             {escape(name)}: {escape(difference)}"

@@ -157,19 +157,19 @@ def _mean(values: Sequence[float]) -> float:
 
 
 def _headline(arrivals: ArrivalsLog, before: PolicyFigures, after: PolicyFigures) -> str:
-    wait = _change(before.wait_seconds_p95, after.wait_seconds_p95)
-    total = _change(before.total_seconds_p95, after.total_seconds_p95)
+    waits = _change(before.wait_seconds_p95, after.wait_seconds_p95)
+    totals = _change(before.total_seconds_p95, after.total_seconds_p95)
     left = ""
     if arrivals.left_out:
         left = f"; {arrivals.left_out} earlier requests, or of other models, are left out"
     return (
-        f"over {len(arrivals.requests)} requests the other policy {wait} waits and {total} totals "
-        f"(95th percentiles, simulated){left}"
+        f"simulated over {len(arrivals.requests)} requests, under the other policy waits {waits} "
+        f"and totals {totals} (95th percentiles){left}"
     )
 
 
 def _change(before: float, after: float) -> str:
     if before <= 0 or abs(after - before) <= 0.01 * before:
-        return "leaves as they are"
+        return "stay as they are"
     part = f"by {abs(after - before) / before:.0%}"
-    return f"shortens {part}" if after < before else f"lengthens {part}"
+    return f"shrink {part}" if after < before else f"grow {part}"

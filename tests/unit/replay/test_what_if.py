@@ -84,7 +84,7 @@ async def test_another_policy_is_compared_over_the_same_arrivals() -> None:
     # Sharing pays here.
     assert now.mean_batch_size > 1.5 * then.mean_batch_size
     assert now.total_seconds_p95 < 0.8 * simulated.total_seconds_p95
-    assert "shortens" in report.headline
+    assert "totals shrink by" in report.headline
     assert report.promise.kind == "none"
     assert "measured" in report.promise.reason
 
@@ -94,7 +94,7 @@ async def test_the_logged_policy_changes_nothing() -> None:
     figures = by_name(report)
     before, after = figures["logged_simulated"], figures["what_if"]
     assert before.total_seconds_p95 == after.total_seconds_p95
-    assert "leaves as they are" in report.headline
+    assert "totals stay as they are" in report.headline
 
 
 async def test_a_policy_that_cannot_be_read_is_refused() -> None:
