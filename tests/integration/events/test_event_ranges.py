@@ -85,9 +85,7 @@ async def test_events_go_on_from_range_to_range(empty_postgres_dsn: str) -> None
     for i in range(40):
         await store.append(command(f"request-{i % 5}", 1 + i % 7))
     events = await everything(store)
-    assert [e.offset for e in events if e.partition == 0] == list(
-        range(1, await store.head(0) + 1)
-    )
+    assert [e.offset for e in events if e.partition == 0] == list(range(1, await store.head(0) + 1))
     for i in range(5):
         versions = [e.stream_version for e in await store.read_stream(f"request-{i}")]
         assert versions == list(range(1, len(versions) + 1))
