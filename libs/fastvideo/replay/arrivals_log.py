@@ -10,6 +10,7 @@ from fastvideo.deployment.catalog import Catalog
 from fastvideo.deployment.scheduling_policy import policy_of
 from fastvideo.explain.workers import rounds_of
 from fastvideo.replay.costs import StepCosts, unit_priced
+from fastvideo.replay.gently import gently
 from fastvideo.replay.shard_entries import ShardEntry
 from fastvideo.replay.types import PolicyFigures
 from fastvideo.requests.types import RequestSpec
@@ -84,7 +85,7 @@ class ArrivalsLog:
 
     def take(self, entries: Iterable[ShardEntry]) -> None:
         """Take in some entries."""
-        for entry in entries:
+        for entry in gently(entries):
             at = entry.decided.at
             self._last_at = at
             match entry.event:

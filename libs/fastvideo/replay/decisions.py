@@ -19,6 +19,7 @@ from fastvideo.events.store import EventLog
 from fastvideo.events.types import EventMetadata
 from fastvideo.replay.decision_fold import DecisionFold
 from fastvideo.replay.differences import differences, words
+from fastvideo.replay.gently import gently
 from fastvideo.replay.log_inputs import LogInputs
 from fastvideo.replay.logged_run import LEAD_IN
 from fastvideo.replay.rules import Rules
@@ -135,11 +136,11 @@ class _Run:
 
     def entries(self, page: Sequence[StoredEvent]) -> tuple[ShardEntry, ...]:
         """What a page of the stream holds."""
-        return tuple(self._reader.read(page))
+        return tuple(gently(self._reader.read(page)))
 
     def take(self, entries: Sequence[ShardEntry]) -> None:
         """Replay some entries, up to the end of the request or of patience."""
-        for entry in entries:
+        for entry in gently(entries):
             if self.over:
                 return
             self.number += 1

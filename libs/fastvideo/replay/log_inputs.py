@@ -1,7 +1,7 @@
 """Inputs of the scheduler that are events of requests' streams, found in the log by their ids."""
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -45,21 +45,21 @@ class LogInputs:
         Raises CorruptLog for an input that the log does not have.
         """
         gate = asyncio.Semaphore(AT_ONCE_MAX)
-        return tuple(await asyncio.gather(*self._completions(entries, gate)))
-
-    def _completions(
-        self, entries: Iterable[ShardEntry], gate: asyncio.Semaphore
-    ) -> Iterable["asyncio.Future[ShardEntry]"]:
-        for entry in entries:
+        found = list(entries)
+        missing = []
+        for index, entry in enumerate(entries):
             if isinstance(entry.event, LeaderElected):
                 self._anew_epoch = entry.event.epoch if entry.event.anew else 0
-            yield asyncio.ensure_future(self._complete(entry, self._anew_epoch, gate))
+            elif entry.event is None:
+                missing.append((index, self._complete(entry, self._anew_epoch, gate)))
+        completed = await asyncio.gather(*(completing for _, completing in missing))
+        for (index, _), entry in zip(missing, completed, strict=True):
+            found[index] = entry
+        return tuple(found)
 
     async def _complete(
         self, entry: ShardEntry, anew_epoch: int, gate: asyncio.Semaphore
     ) -> ShardEntry:
-        if entry.event is not None:
-            return entry
         async with gate:
             event = await self._find(entry.decided.input_event_id, anew_epoch)
         return replace(entry, event=event)

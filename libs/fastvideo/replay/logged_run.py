@@ -17,6 +17,7 @@ from fastvideo.events.catalog import event_of, is_unknown, payload_of
 from fastvideo.events.records import StoredEvent
 from fastvideo.events.seeking import pages_after, pages_before, version_before
 from fastvideo.events.store import EventLog
+from fastvideo.replay.gently import gently
 from fastvideo.replay.run_fold import RunFold
 from fastvideo.replay.types import LoggedRun
 from fastvideo.requests.events import RequestCompleted
@@ -100,7 +101,7 @@ async def _fold(
 def _take_page(fold: RunFold, page: Sequence[StoredEvent]) -> None:
     """Take in some events, up to the one that says that the request has ended."""
     name = fold.request_id.encode()
-    for stored in page:
+    for stored in gently(page):
         if name in stored.payload or stored.type in RunFold.ABOUT_WORKERS:
             _take(fold, stored)
         if fold.ended:

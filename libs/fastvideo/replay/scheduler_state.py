@@ -9,6 +9,7 @@ from fastvideo.events.records import Snapshot, StoredEvent
 from fastvideo.events.seeking import pages_after
 from fastvideo.events.store import EventStore
 from fastvideo.replay.decision_fold import DecisionFold
+from fastvideo.replay.gently import gently
 from fastvideo.replay.log_inputs import LogInputs
 from fastvideo.replay.saved_term import SavedTerm
 from fastvideo.replay.shard_entries import EntryReader, ShardEntry
@@ -49,7 +50,7 @@ class _Fold:
 
     def take(self, entries: Sequence[ShardEntry]) -> None:
         """Follow some entries."""
-        for entry in entries:
+        for entry in gently(entries):
             self.fold.follow(entry)
             self.version, self.event_id = entry.version, entry.event_id
             if self.saved is not None and entry.version == self.saved.version:
@@ -87,7 +88,7 @@ async def compare_scheduler(
 
 
 def _entries(reader: EntryReader, page: Sequence[StoredEvent]) -> tuple[ShardEntry, ...]:
-    return tuple(reader.read(page))
+    return tuple(gently(reader.read(page)))
 
 
 async def _end(log: EventStore, stream: str, until: Mapping[int, int]) -> int:

@@ -22,6 +22,7 @@ from fastvideo.events.seeking import pages_after
 from fastvideo.events.store import EventLog
 from fastvideo.model.documents import InvalidDocument
 from fastvideo.replay.arrivals_log import ArrivalsLog
+from fastvideo.replay.gently import gently
 from fastvideo.replay.log_inputs import LogInputs
 from fastvideo.replay.shard_entries import EntryReader, ShardEntry
 from fastvideo.replay.tally import Tell
@@ -117,7 +118,7 @@ async def _read(source: WhatIfSource, tell: Tell) -> ArrivalsLog:
 
 
 def _entries(reader: EntryReader, page: Sequence[StoredEvent]) -> tuple[ShardEntry, ...]:
-    return tuple(reader.read(page))
+    return tuple(gently(reader.read(page)))
 
 
 def _simulate(
