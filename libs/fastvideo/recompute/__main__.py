@@ -22,10 +22,10 @@ from fastvideo import wire
 from fastvideo.api.replay.v1 import replay_pb2
 from fastvideo.api.worker.v1 import worker_pb2
 from fastvideo.errors import FastVideoError, InvalidField
-from fastvideo.replay.framing import CutOff, frame, read_message
 from fastvideo.recompute.host import HostSetup
 from fastvideo.recompute.kinds import run_replay
 from fastvideo.recompute.sources import ArtifactServiceSources, NoSources
+from fastvideo.replay.framing import CutOff, frame, read_message
 from fastvideo.replay.types import (
     Comparison,
     LoggedRun,

@@ -47,7 +47,7 @@ def replay(request: ReplayRequest, run: LoggedRun, host: Host, tell: Tell) -> Re
     report = tally.report(
         promise=promise,
         equal=equal,
-        headline=_headline(run, tally, promise, equal, again),
+        headline=_headline(run, tally, promise, equal, again) + _about_layers(request, run),
         seconds=again.seconds,
         original_seconds=run.original_seconds,
         original_traceparent=run.traceparent,
@@ -77,6 +77,12 @@ def _is_within(promise: Promise, tally: Tally) -> bool:
     if promise.kind != TOLERANCE:
         return False
     return tally.all_within(promise.tolerance)
+
+
+def _about_layers(request: ReplayRequest, run: LoggedRun) -> str:
+    if not request.detail or any(step.components is not None for step in run.steps):
+        return ""
+    return "; the log has no layers of it to compare"
 
 
 def _headline(run: LoggedRun, tally: Tally, promise: Promise, equal: bool, again: Again) -> str:

@@ -147,6 +147,7 @@ def test_without_layers_in_the_log_the_step_is_named_and_how_to_get_them(
     assert first is not None
     assert (first.subject, first.component, first.layer) == ("denoise 1/4", "", "")
     assert "--trace detail" in first.detail
+    assert replay_run(run, sources, detail=True).headline.endswith("no layers of it to compare")
 
 
 def test_every_layer_of_every_step_is_compared_when_asked(
