@@ -31,9 +31,7 @@ from tests.spans import recorded_spans
 SHARD = shard_stream("0")
 
 
-async def told(
-    world: World, kind: ReplayKind, subject: str = "", **options: Any
-) -> FastVideoError:
+async def told(world: World, kind: ReplayKind, subject: str = "", **options: Any) -> FastVideoError:
     """The error that a replay ends with."""
     async with AsyncClient(world.gateway.address) as client:
         with pytest.raises(FastVideoError) as caught:
