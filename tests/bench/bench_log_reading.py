@@ -16,14 +16,14 @@ from measurement import Measurement, percentile
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from fastvideo.events.event_index_postgres import PostgresEventIndex
-from fastvideo.events.filters import EventFilter
 from fastvideo.events.migrate import upgrade
 from fastvideo.events.postgres import PostgresEventStore
-from fastvideo.events.postgres_inspection import PostgresInspection
-from fastvideo.events.reading import LogReader
+from fastvideo.events.reading.filters import EventFilter
+from fastvideo.events.reading.index_postgres import PostgresEventIndex
+from fastvideo.events.reading.inspection import PostgresInspection
+from fastvideo.events.reading.reader import LogReader
+from fastvideo.events.reading.verifying import Verifier
 from fastvideo.events.records import AppendCommand, NewEvent, StoredEvent, StreamAppend
-from fastvideo.events.verifying import Verifier
 from fastvideo.requests.state import STREAM_PREFIX
 from tests.contract.histories import files
 from tests.plugins.servers import PostgresServer

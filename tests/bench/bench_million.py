@@ -22,17 +22,17 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 import long_log
 
-from fastvideo.events.event_index_postgres import PostgresEventIndex
-from fastvideo.events.filters import EventFilter
 from fastvideo.events.migrate import upgrade
 from fastvideo.events.postgres import PostgresEventStore
-from fastvideo.events.postgres_inspection import PostgresInspection
-from fastvideo.events.postgres_projection import PostgresProjection
-from fastvideo.events.projector import Projector
-from fastvideo.events.reading import LogReader
-from fastvideo.events.rebuild import RebuildOptions, rebuild
-from fastvideo.events.rebuild_report import RebuildPhase, RebuildReport
-from fastvideo.events.verifying import Verifier
+from fastvideo.events.projections.postgres import PostgresProjection
+from fastvideo.events.projections.projector import Projector
+from fastvideo.events.projections.rebuild import RebuildOptions, rebuild
+from fastvideo.events.projections.report import RebuildPhase, RebuildReport
+from fastvideo.events.reading.filters import EventFilter
+from fastvideo.events.reading.index_postgres import PostgresEventIndex
+from fastvideo.events.reading.inspection import PostgresInspection
+from fastvideo.events.reading.reader import LogReader
+from fastvideo.events.reading.verifying import Verifier
 from fastvideo.requests.state import stream_of
 from fastvideo.rpc.identity import DEFAULT_TENANT
 from fastvideo_gateway.behaviors_postgres import PostgresBehaviors

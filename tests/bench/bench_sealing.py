@@ -11,10 +11,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from fastvideo.events.memory import MemoryEventStore
 from fastvideo.events.records import AppendCommand, StreamAppend
-from fastvideo.events.sealed_store import SealedEventStore
-from fastvideo.events.sealing import Seals
+from fastvideo.events.sealing.keys import MemoryTenantKeys
+from fastvideo.events.sealing.seal import Seals
+from fastvideo.events.sealing.store import SealedEventStore
 from fastvideo.events.store import EventStore
-from fastvideo.events.tenant_keys import MemoryTenantKeys
 from tests.contract.sealed_texts import accepted
 
 IDS = ("P5",)

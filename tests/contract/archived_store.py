@@ -1,6 +1,6 @@
 """A Postgres store in which all that can be archived is, before every read."""
 
-from fastvideo.events.archiver import Archiver
+from fastvideo.events.archive.archiver import Archiver
 from fastvideo.events.postgres import PostgresEventStore
 from fastvideo.events.records import EventPosition, StoredEvent
 

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from fastvideo.events.catalog import new_event
-from fastvideo.events.event_index import EventIndex, IndexQuery, MemoryEventIndex
-from fastvideo.events.event_index_postgres import PostgresEventIndex
-from fastvideo.events.filters import EventFilter, Matcher
 from fastvideo.events.memory import MemoryEventStore
+from fastvideo.events.reading.filters import EventFilter, Matcher
+from fastvideo.events.reading.index import EventIndex, IndexQuery, MemoryEventIndex
+from fastvideo.events.reading.index_postgres import PostgresEventIndex
 from fastvideo.events.records import AppendCommand, NewEvent, StoredEvent, StreamAppend
 from fastvideo.events.types import EventMetadata, EventPayload
 from fastvideo.requests.events import RequestProgressed, RequestStarted

@@ -15,11 +15,11 @@ from fastvideo.events.memory import MemoryEventStore
 from fastvideo.events.migrate import upgrade
 from fastvideo.events.postgres import PostgresEventStore
 from fastvideo.events.records import AppendCommand, StoredEvent, StreamAppend, payload_digest
-from fastvideo.events.sealed_store import SealedEventStore
-from fastvideo.events.sealing import Seals
+from fastvideo.events.sealing.keys import MemoryTenantKeys
+from fastvideo.events.sealing.seal import Seals
+from fastvideo.events.sealing.store import SealedEventStore
 from fastvideo.events.seeking import version_before
 from fastvideo.events.store import EventStore, partition_of
-from fastvideo.events.tenant_keys import MemoryTenantKeys
 from tests.contract.archived_store import ArchivedEventStore
 from tests.contract.event_store_cases import command, new_event
 

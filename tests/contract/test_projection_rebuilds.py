@@ -5,11 +5,11 @@ from itertools import groupby
 
 import pytest
 
-from fastvideo.events.event_index_postgres import PostgresEventIndex
 from fastvideo.events.postgres import PostgresEventStore
-from fastvideo.events.postgres_projection import PostgresProjection
-from fastvideo.events.rebuild import RebuildOptions, rebuild
-from fastvideo.events.rebuild_report import RebuildReport
+from fastvideo.events.projections.postgres import PostgresProjection
+from fastvideo.events.projections.rebuild import RebuildOptions, rebuild
+from fastvideo.events.projections.report import RebuildReport
+from fastvideo.events.reading.index_postgres import PostgresEventIndex
 from fastvideo.events.records import AppendCommand, NewEvent, StreamAppend
 from fastvideo_gateway.behaviors_postgres import PostgresBehaviors
 from fastvideo_gateway.index_postgres import PostgresIndex as PostgresRequests

@@ -11,7 +11,7 @@ import pytest
 from fastvideo.errors import CorruptLog
 from fastvideo.events.catalog import new_event
 from fastvideo.events.memory import MemoryEventStore
-from fastvideo.events.projector import Projection
+from fastvideo.events.projections.projector import Projection
 from fastvideo.events.records import AppendCommand, StoredEvent, StreamAppend
 from fastvideo.events.types import EventMetadata, EventPayload
 from fastvideo.requests import state as requests

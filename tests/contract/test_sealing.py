@@ -19,10 +19,7 @@ from fastvideo.events.records import (
     StreamAppend,
     payload_digest,
 )
-from fastvideo.events.sealed_store import SealedEventStore
-from fastvideo.events.sealing import Seals
-from fastvideo.events.store import EventStore
-from fastvideo.events.tenant_keys import (
+from fastvideo.events.sealing.keys import (
     ERASURE_S_MAX,
     CachedTenantKeys,
     MasterKey,
@@ -30,6 +27,9 @@ from fastvideo.events.tenant_keys import (
     PostgresTenantKeys,
     TenantKeys,
 )
+from fastvideo.events.sealing.seal import Seals
+from fastvideo.events.sealing.store import SealedEventStore
+from fastvideo.events.store import EventStore
 from tests.contract.event_store_cases import command
 from tests.contract.sealed_texts import accepted, erased, remembered
 

@@ -16,8 +16,8 @@ from fastvideo.cli.report import print_json
 from fastvideo.cli.running import run
 from fastvideo.client import AsyncClient
 from fastvideo.errors import FailedPrecondition, InvalidField
-from fastvideo.events.entries import Entry, UnreadableEvent, payload_fields
-from fastvideo.events.filters import EventFilter
+from fastvideo.events.reading.entries import Entry, UnreadableEvent, payload_fields
+from fastvideo.events.reading.filters import EventFilter
 
 PAGE_SIZE: Final = 1_000
 _ABOUT: Final = (

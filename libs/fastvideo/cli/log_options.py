@@ -7,7 +7,7 @@ from typing import Annotated, Final
 
 import typer
 
-from fastvideo.events.filters import EventFilter
+from fastvideo.events.reading.filters import EventFilter
 
 _UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 

@@ -7,9 +7,9 @@ from fastvideo.cli.report import print_json, print_lines
 from fastvideo.cli.running import run
 from fastvideo.client import AsyncClient
 from fastvideo.errors import NotFound
-from fastvideo.events.entries import Entry
-from fastvideo.events.filters import EventFilter
-from fastvideo.events.log_stats import LogStats
+from fastvideo.events.reading.entries import Entry
+from fastvideo.events.reading.filters import EventFilter
+from fastvideo.events.reading.stats import LogStats
 
 
 def show_log(address: str, wanted: EventFilter, *, limit: int | None, as_json: bool) -> None:

@@ -16,10 +16,10 @@ from fastvideo.cli.options import AsJson
 from fastvideo.cli.stack import DataOption
 
 if TYPE_CHECKING:
-    from fastvideo.events.archiver import Archiver
-    from fastvideo.events.archives import ArchiveRecord
-    from fastvideo.events.erasing import Erased
+    from fastvideo.events.archive.archiver import Archiver
+    from fastvideo.events.archive.archives import ArchiveRecord
     from fastvideo.events.open_log import LogConfig
+    from fastvideo.events.sealing.erasing import Erased
 
 DatabaseOption = Annotated[
     str,
@@ -132,7 +132,7 @@ async def _archive(
     without: tuple[str, ...],
     as_json: bool,
 ) -> list["ArchiveRecord"]:
-    from fastvideo.events.archiver import Archiver
+    from fastvideo.events.archive.archiver import Archiver
     from fastvideo.events.open_log import LogConfig
     from fastvideo.events.postgres import PostgresEventStore
     from fastvideo.events.postgres_pool import PostgresPool
@@ -168,9 +168,9 @@ async def _of_partition(
 
 
 async def _erase(config: "LogConfig", tenant: str, reason: str, *, force: bool) -> "Erased":
-    from fastvideo.events.erasing import erase_tenant
     from fastvideo.events.postgres import PostgresEventStore
     from fastvideo.events.postgres_pool import PostgresPool
+    from fastvideo.events.sealing.erasing import erase_tenant
 
     dsn = config.postgres_dsn
     store = await PostgresEventStore.open(dsn, connections_max=1, archive=config.archive())

@@ -8,7 +8,7 @@ from fastvideo.cli.log_view import fault_line
 from fastvideo.cli.report import plain_record, print_json, print_lines
 from fastvideo.cli.running import run
 from fastvideo.client import AsyncClient
-from fastvideo.events.verifying import LogFault, VerifyProgress
+from fastvideo.events.reading.verifying import LogFault, VerifyProgress
 
 # Faults beyond are counted, and not listed.
 FAULTS_LISTED_MAX = 1_000

@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from fastvideo.cli.report import event_record, plain_record
-from fastvideo.events.entries import Entry, UnreadableEvent
-from fastvideo.events.log_stats import LogStats
+from fastvideo.events.reading.entries import Entry, UnreadableEvent
+from fastvideo.events.reading.stats import LogStats
+from fastvideo.events.reading.verifying import LogFault
 from fastvideo.events.types import Event
-from fastvideo.events.verifying import LogFault
 from fastvideo.scheduling.events import BatchExecuted, SchedulerDecided
 
 _MIB: Final = 1024 * 1024

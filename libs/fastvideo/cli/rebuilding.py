@@ -7,7 +7,7 @@ from fastvideo.cli.failures import tell
 from fastvideo.cli.report import plain_record, print_json, print_lines
 from fastvideo.cli.running import run
 from fastvideo.client.projections import list_projections, rebuild_projection
-from fastvideo.events.rebuild_report import RebuildProgress, RebuildReport
+from fastvideo.events.projections.report import RebuildProgress, RebuildReport
 
 # Told again when so much more is done.
 _TOLD_EVERY = 0.1

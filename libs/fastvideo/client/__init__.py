@@ -10,8 +10,8 @@ from fastvideo.client.event_log import LogClient, LogEntries
 from fastvideo.client.sync_client import Client
 from fastvideo.client.sync_event_log import SyncLogClient
 from fastvideo.client.types import ModelSummary, Page
-from fastvideo.events.entries import UnreadableEvent
-from fastvideo.events.filters import EventFilter
+from fastvideo.events.reading.entries import UnreadableEvent
+from fastvideo.events.reading.filters import EventFilter
 
 __all__ = [
     "DEFAULT_MODEL_ID",

@@ -11,11 +11,11 @@ from fastvideo import wire
 from fastvideo.api.events.v1 import log_pb2
 from fastvideo.client.calls import Backoff, CallPolicy, call, typed_errors
 from fastvideo.errors import Unavailable
-from fastvideo.events.entries import Entry, typed_entry
-from fastvideo.events.event_index import TypeCount
-from fastvideo.events.filters import EventFilter
-from fastvideo.events.log_stats import LogStats
-from fastvideo.events.verifying import LogFault, VerifyProgress
+from fastvideo.events.reading.entries import Entry, typed_entry
+from fastvideo.events.reading.filters import EventFilter
+from fastvideo.events.reading.index import TypeCount
+from fastvideo.events.reading.stats import LogStats
+from fastvideo.events.reading.verifying import LogFault, VerifyProgress
 
 if TYPE_CHECKING:
     from fastvideo.api.events.v1.log_pb2_grpc import EventLogServiceAsyncStub

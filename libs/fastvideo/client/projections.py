@@ -9,7 +9,7 @@ from fastvideo import wire
 from fastvideo.api.events.v1 import projections_pb2, projections_pb2_grpc
 from fastvideo.client.calls import CallPolicy, call
 from fastvideo.errors import Unavailable
-from fastvideo.events.rebuild_report import ProjectionStatus, RebuildProgress, RebuildReport
+from fastvideo.events.projections.report import ProjectionStatus, RebuildProgress, RebuildReport
 from fastvideo.rpc.channel import open_channel
 from fastvideo.rpc.errors import from_rpc_error
 

@@ -4,10 +4,10 @@ from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Mappi
 from typing import Any, Protocol, TypeVar
 
 from fastvideo.client.event_log import ALL, LogClient, LogEntries
-from fastvideo.events.entries import Entry
-from fastvideo.events.filters import EventFilter
-from fastvideo.events.log_stats import LogStats
-from fastvideo.events.verifying import VerifyProgress
+from fastvideo.events.reading.entries import Entry
+from fastvideo.events.reading.filters import EventFilter
+from fastvideo.events.reading.stats import LogStats
+from fastvideo.events.reading.verifying import VerifyProgress
 
 T = TypeVar("T")
 

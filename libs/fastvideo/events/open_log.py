@@ -8,10 +8,10 @@ from fastvideo.blobs import BlobStore, open_blobs
 from fastvideo.errors import InvalidField
 from fastvideo.events.postgres import PostgresEventStore
 from fastvideo.events.postgres_pool import PostgresPool
-from fastvideo.events.sealed_store import SealedEventStore
-from fastvideo.events.sealing import Seals
+from fastvideo.events.sealing.keys import MasterKey, PostgresTenantKeys
+from fastvideo.events.sealing.seal import Seals
+from fastvideo.events.sealing.store import SealedEventStore
 from fastvideo.events.store import EventStore
-from fastvideo.events.tenant_keys import MasterKey, PostgresTenantKeys
 from fastvideo.telemetry.logging import get_logger
 
 _LOG: Final = get_logger(__name__)

@@ -10,7 +10,7 @@ from typing import Any
 
 from fastvideo.blobs import BlobStore
 from fastvideo.errors import Conflict, CorruptLog, FailedPrecondition, InvalidField
-from fastvideo.events.archives import ArchiveReader
+from fastvideo.events.archive.archives import ArchiveReader
 from fastvideo.events.batch import REPEATED, Batch
 from fastvideo.events.postgres_coordination import PostgresCoordination
 from fastvideo.events.postgres_pool import PostgresPool

@@ -4,8 +4,8 @@
 
 Reads FASTVIDEO_POSTGRES_DSN, FASTVIDEO_PARTITIONS, FASTVIDEO_EVENTS_PER_RANGE (how many offsets
 share a table; not given, a million); and, when the stack runs a Postgres of its own,
-FASTVIDEO_POSTGRES_ADMIN_DSN, the superuser's, by which it makes the application's role and database.
-Doing it again changes nothing.
+FASTVIDEO_POSTGRES_ADMIN_DSN, the superuser's, by which it makes the application's role and its
+database. Doing it again changes nothing.
 """
 
 import asyncio

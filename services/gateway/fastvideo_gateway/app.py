@@ -13,12 +13,12 @@ from fastvideo.api.sessions.v1 import sessions_pb2, sessions_pb2_grpc
 from fastvideo.clock import Clock, SystemClock
 from fastvideo.deployment.catalog import Catalog
 from fastvideo.events.appender import Appender
-from fastvideo.events.archive_checks import StoredArchiveChecks
+from fastvideo.events.archive.checks import StoredArchiveChecks
 from fastvideo.events.open_bus import open_bus
 from fastvideo.events.open_log import open_log
-from fastvideo.events.projection_service import KeptProjections, ProjectionServicer
-from fastvideo.events.projector import Projector
-from fastvideo.events.reading import LogReader
+from fastvideo.events.projections.projector import Projector
+from fastvideo.events.projections.service import KeptProjections, ProjectionServicer
+from fastvideo.events.reading.reader import LogReader
 from fastvideo.events.store import Appends, EventLog
 from fastvideo.events.subscription import PollLimits
 from fastvideo.events.wakeups import Wakeups

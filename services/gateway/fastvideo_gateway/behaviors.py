@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Protocol
 
 from fastvideo.errors import NotFound
-from fastvideo.events.projector import Projection
+from fastvideo.events.projections.projector import Projection
 from fastvideo.events.records import StoredEvent
 from fastvideo.events.views import event_for_view
 from fastvideo.requests.behavior_facets import facets_of, wanted_facets

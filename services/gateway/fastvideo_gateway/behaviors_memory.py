@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from fastvideo.events.projector import fresh_events
+from fastvideo.events.projections.projector import fresh_events
 from fastvideo.events.records import StoredEvent
 from fastvideo_gateway.behaviors import BehaviorQuery, BehaviorRow, recorded_rows
 

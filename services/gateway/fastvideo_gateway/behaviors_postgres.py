@@ -5,7 +5,7 @@ from typing import Final
 
 from fastvideo import wire
 from fastvideo.events.postgres_pool import Connection
-from fastvideo.events.postgres_projection import Layout, PostgresProjection
+from fastvideo.events.projections.postgres import Layout, PostgresProjection
 from fastvideo.events.records import StoredEvent
 from fastvideo.scheduling.traces import BehaviorRecorded
 from fastvideo_gateway.behaviors import BehaviorQuery, BehaviorRow, recorded_rows

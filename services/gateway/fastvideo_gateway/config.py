@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from fastvideo.events.open_log import LogConfig, master_key_of
-from fastvideo.events.tenant_keys import MasterKey
+from fastvideo.events.sealing.keys import MasterKey
 from fastvideo.service import Environment
 
 

@@ -6,10 +6,10 @@ from typing import Any
 
 from fastvideo import wire
 from fastvideo.api.events.v1 import log_pb2, log_pb2_grpc
-from fastvideo.events.entries import entry_message
-from fastvideo.events.filters import EventFilter
-from fastvideo.events.log_stats import LogStats
-from fastvideo.events.verifying import VerifyProgress
+from fastvideo.events.reading.entries import entry_message
+from fastvideo.events.reading.filters import EventFilter
+from fastvideo.events.reading.stats import LogStats
+from fastvideo.events.reading.verifying import VerifyProgress
 from fastvideo.rpc.names import check_name, require_name
 from fastvideo.rpc.unknown_fields import refuse_unknown_fields
 from fastvideo_gateway.behaviors_service import list_behaviors

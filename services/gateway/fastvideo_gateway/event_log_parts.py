@@ -7,16 +7,16 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from fastvideo.errors import CorruptLog, ResourceExhausted
-from fastvideo.events.event_index_postgres import PostgresEventIndex
-from fastvideo.events.log_stats import LogStats, read_stats
-from fastvideo.events.postgres_inspection import PostgresInspection
-from fastvideo.events.postgres_projection import PostgresProjection
-from fastvideo.events.projector import Projector
-from fastvideo.events.reading import LogReader, checked_positions
+from fastvideo.events.projections.postgres import PostgresProjection
+from fastvideo.events.projections.projector import Projector
+from fastvideo.events.reading.index_postgres import PostgresEventIndex
+from fastvideo.events.reading.inspection import PostgresInspection
+from fastvideo.events.reading.reader import LogReader, checked_positions
+from fastvideo.events.reading.stats import LogStats, read_stats
+from fastvideo.events.reading.tailing import LogFollower
+from fastvideo.events.reading.verifying import ArchiveChecks, Verifier, VerifyProgress
 from fastvideo.events.store import EventLog
 from fastvideo.events.subscription import PollLimits
-from fastvideo.events.tailing import LogFollower
-from fastvideo.events.verifying import ArchiveChecks, Verifier, VerifyProgress
 from fastvideo.events.wakeups import Wakeups
 from fastvideo.telemetry.logging import get_logger
 from fastvideo_gateway.behaviors import BehaviorLister

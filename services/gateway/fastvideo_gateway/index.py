@@ -10,7 +10,7 @@ from typing import Final, Protocol
 
 from fastvideo.errors import FastVideoError
 from fastvideo.events.catalog import event_of
-from fastvideo.events.projector import Projection
+from fastvideo.events.projections.projector import Projection
 from fastvideo.events.records import StoredEvent
 from fastvideo.events.views import event_for_view
 from fastvideo.requests.state import STREAM_PREFIX, evolve

@@ -3,9 +3,9 @@
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 
-from fastvideo.events.erasures import erasures
-from fastvideo.events.projector import fresh_events
+from fastvideo.events.projections.projector import fresh_events
 from fastvideo.events.records import StoredEvent
+from fastvideo.events.sealing.erasures import erasures
 from fastvideo.requests.erasing import without_texts
 from fastvideo.requests.types import RequestState
 from fastvideo.rpc.paging import PagePosition

@@ -4,10 +4,10 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from fastvideo import wire
-from fastvideo.events.erasures import ERASED_TABLE, erased_at, take_in_erasures
 from fastvideo.events.postgres_pool import Connection
-from fastvideo.events.postgres_projection import Layout, PostgresProjection
+from fastvideo.events.projections.postgres import Layout, PostgresProjection
 from fastvideo.events.records import StoredEvent
+from fastvideo.events.sealing.erasures import ERASED_TABLE, erased_at, take_in_erasures
 from fastvideo.requests.erasing import without_texts
 from fastvideo.requests.types import RequestState
 from fastvideo.scheduling.events import WorkerAttached

@@ -15,7 +15,7 @@ from typing import Final
 from fastvideo.clock import Clock
 from fastvideo.errors import CorruptLog, InvalidField, NotFound
 from fastvideo.events.catalog import event_of
-from fastvideo.events.entries import FoundEvent, read_versions
+from fastvideo.events.reading.entries import FoundEvent, read_versions
 from fastvideo.events.records import StoredEvent
 from fastvideo.events.seeking import version_before
 from fastvideo.events.store import EventLog

@@ -11,7 +11,7 @@ from fastvideo.api.artifacts.v1 import artifacts_pb2
 from fastvideo.api.sessions.v1 import sessions_pb2
 from fastvideo.artifacts.types import ArtifactRecord
 from fastvideo.errors import NotFound, Unavailable
-from fastvideo.events.projector import Projector
+from fastvideo.events.projections.projector import Projector
 from fastvideo.requests.types import RequestState
 from fastvideo.rpc.errors import from_rpc_error
 from fastvideo.sessions.types import SessionState

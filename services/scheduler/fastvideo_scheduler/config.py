@@ -5,7 +5,7 @@ from pathlib import Path
 
 from fastvideo.deployment.scheduling_policy import read_policy
 from fastvideo.events.open_log import LogConfig, master_key_of
-from fastvideo.events.tenant_keys import MasterKey
+from fastvideo.events.sealing.keys import MasterKey
 from fastvideo.scheduling.policy import SchedulingPolicy
 from fastvideo.service import Environment
 

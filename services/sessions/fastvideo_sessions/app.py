@@ -17,8 +17,8 @@ from fastvideo.events.catalog import decode_from_bus, event_of
 from fastvideo.events.consumer import ConsumerParts, run_consumer
 from fastvideo.events.open_bus import open_bus
 from fastvideo.events.open_log import open_log
-from fastvideo.events.projection_service import KeptProjections, ProjectionServicer
-from fastvideo.events.projector import Projector
+from fastvideo.events.projections.projector import Projector
+from fastvideo.events.projections.service import KeptProjections, ProjectionServicer
 from fastvideo.events.store import Appends, EventStore
 from fastvideo.events.subscription import PollLimits
 from fastvideo.events.types import Event

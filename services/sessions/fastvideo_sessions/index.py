@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from typing import Final, Protocol
 
 from fastvideo.errors import FastVideoError
-from fastvideo.events.projector import Projection
+from fastvideo.events.projections.projector import Projection
 from fastvideo.events.records import StoredEvent
 from fastvideo.events.views import event_for_view
 from fastvideo.rpc.paging import PagePosition

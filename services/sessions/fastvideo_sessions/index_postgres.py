@@ -5,10 +5,10 @@ from datetime import datetime
 from typing import Final
 
 from fastvideo import wire
-from fastvideo.events.erasures import ERASED_TABLE, erased_at, take_in_erasures
 from fastvideo.events.postgres_pool import Connection
-from fastvideo.events.postgres_projection import Layout, PostgresProjection
+from fastvideo.events.projections.postgres import Layout, PostgresProjection
 from fastvideo.events.records import StoredEvent
+from fastvideo.events.sealing.erasures import ERASED_TABLE, erased_at, take_in_erasures
 from fastvideo.sessions.erasing import without_prompts
 from fastvideo.sessions.types import SessionState
 from fastvideo_sessions.index import ListQuery, expires_at, fold_changes, touched_sessions

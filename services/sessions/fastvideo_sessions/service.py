@@ -5,7 +5,7 @@ from typing import Final
 
 from fastvideo import wire
 from fastvideo.api.sessions.v1 import sessions_pb2, sessions_pb2_grpc
-from fastvideo.events.projector import Projector
+from fastvideo.events.projections.projector import Projector
 from fastvideo.rpc.identity import DEFAULT_TENANT
 from fastvideo.rpc.names import require_name
 from fastvideo.rpc.paging import PagePosition, checked_page_size, page_position, page_token

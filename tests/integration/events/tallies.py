@@ -9,10 +9,10 @@ from typing import Final
 
 from fastvideo.events.postgres import PostgresEventStore
 from fastvideo.events.postgres_pool import Connection
-from fastvideo.events.postgres_projection import Layout, PostgresProjection
-from fastvideo.events.projector import Projector
-from fastvideo.events.rebuild import RebuildOptions, rebuild
-from fastvideo.events.rebuild_report import RebuildReport
+from fastvideo.events.projections.postgres import Layout, PostgresProjection
+from fastvideo.events.projections.projector import Projector
+from fastvideo.events.projections.rebuild import RebuildOptions, rebuild
+from fastvideo.events.projections.report import RebuildReport
 from fastvideo.events.records import StoredEvent
 from tests.plugins.waiting import running
 

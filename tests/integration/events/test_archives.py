@@ -12,10 +12,10 @@ import pytest
 from fastvideo.blobs import BlobStore, open_blobs
 from fastvideo.clock import SystemClock
 from fastvideo.errors import Conflict, CorruptLog, FailedPrecondition, FastVideoError, Unavailable
-from fastvideo.events import archiver as archiving
-from fastvideo.events.archive_checks import StoredArchiveChecks
-from fastvideo.events.archiver import Archiver
-from fastvideo.events.archives import ArchiveRecord, check_chain
+from fastvideo.events.archive import archiver as archiving
+from fastvideo.events.archive.archiver import Archiver
+from fastvideo.events.archive.archives import ArchiveRecord, check_chain
+from fastvideo.events.archive.checks import StoredArchiveChecks
 from fastvideo.events.migrate import upgrade
 from fastvideo.events.postgres import PostgresEventStore
 from fastvideo.events.postgres_pool import PostgresPool

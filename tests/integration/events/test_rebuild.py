@@ -10,12 +10,12 @@ import asyncpg
 import pytest
 
 from fastvideo.errors import FailedPrecondition, Unavailable
-from fastvideo.events import rebuild as rebuilding
 from fastvideo.events.migrate import upgrade
 from fastvideo.events.postgres import PostgresEventStore
-from fastvideo.events.postgres_projection import Layout
-from fastvideo.events.rebuild import RebuildOptions, rebuild
-from fastvideo.events.rebuild_report import RebuildProgress
+from fastvideo.events.projections import rebuild as rebuilding
+from fastvideo.events.projections.postgres import Layout
+from fastvideo.events.projections.rebuild import RebuildOptions, rebuild
+from fastvideo.events.projections.report import RebuildProgress
 from tests.contract.event_store_cases import command
 from tests.integration.events.tallies import LAYOUT, Tallies, followed, rebuilt
 from tests.plugins.servers import PostgresServer

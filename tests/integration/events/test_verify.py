@@ -9,10 +9,10 @@ import pytest
 
 from fastvideo.events.catalog import new_event
 from fastvideo.events.postgres import PostgresEventStore
-from fastvideo.events.postgres_inspection import PostgresInspection
+from fastvideo.events.reading.inspection import PostgresInspection
+from fastvideo.events.reading.verifying import LogFault, Verifier
 from fastvideo.events.records import AppendCommand, NewEvent, StreamAppend
 from fastvideo.events.types import EventMetadata
-from fastvideo.events.verifying import LogFault, Verifier
 from fastvideo.requests.events import RequestProgressed
 
 EVENTS = 40

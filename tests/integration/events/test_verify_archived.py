@@ -9,16 +9,16 @@ import asyncpg
 import pytest
 
 from fastvideo.blobs import open_blobs
-from fastvideo.events.archive_checks import StoredArchiveChecks
+from fastvideo.events.archive.checks import StoredArchiveChecks
 from fastvideo.events.catalog import new_event
-from fastvideo.events.filters import EventFilter
 from fastvideo.events.migrate import upgrade
-from fastvideo.events.postgres_inspection import PostgresInspection
 from fastvideo.events.postgres_pool import PostgresPool
-from fastvideo.events.reading import LogReader
+from fastvideo.events.reading.filters import EventFilter
+from fastvideo.events.reading.inspection import PostgresInspection
+from fastvideo.events.reading.reader import LogReader
+from fastvideo.events.reading.verifying import LogFault, Verifier
 from fastvideo.events.records import AppendCommand, LogLimits, StreamAppend
 from fastvideo.events.types import EventMetadata
-from fastvideo.events.verifying import LogFault, Verifier
 from fastvideo.requests.events import RequestProgressed
 from tests.contract.archived_store import ArchivedEventStore
 

@@ -10,9 +10,9 @@ import pytest
 from fastvideo.api.events.v1 import projections_pb2, projections_pb2_grpc
 from fastvideo.api.gateway.v1 import gateway_pb2
 from fastvideo.errors import FailedPrecondition, InvalidField
-from fastvideo.events.erasing import Erased, erase_tenant
 from fastvideo.events.postgres_pool import PostgresPool
-from fastvideo.events.tenant_keys import MasterKey
+from fastvideo.events.sealing.erasing import Erased, erase_tenant
+from fastvideo.events.sealing.keys import MasterKey
 from fastvideo.requests.events import RequestCancelled
 from fastvideo.requests.types import RequestMetrics
 from fastvideo.rpc.channel import open_channel

@@ -12,7 +12,7 @@ import pytest
 
 from fastvideo.client.projections import list_projections, rebuild_projection
 from fastvideo.errors import NotFound
-from fastvideo.events.rebuild_report import RebuildProgress, RebuildReport
+from fastvideo.events.projections.report import RebuildProgress, RebuildReport
 from fastvideo_gateway.index_postgres import LAYOUT
 from tests.integration.gateway.worlds import World, gateway_config, world_of
 from tests.integration.sessions.worlds import running_sessions, sessions_config

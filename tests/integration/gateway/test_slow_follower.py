@@ -11,9 +11,9 @@ import pytest
 from fastvideo.api.events.v1 import log_pb2, log_pb2_grpc
 from fastvideo.events.catalog import new_event
 from fastvideo.events.memory import MemoryEventStore
-from fastvideo.events.reading import LogReader
+from fastvideo.events.reading.reader import LogReader
+from fastvideo.events.reading.tailing import LogFollower
 from fastvideo.events.records import AppendCommand, StoredEvent, StreamAppend
-from fastvideo.events.tailing import LogFollower
 from fastvideo.events.types import EventMetadata
 from fastvideo.requests.events import RequestLogged
 from fastvideo.rpc.channel import open_channel

@@ -14,11 +14,11 @@ from fastvideo.cli.log_options import event_filter, parse_moment
 from fastvideo.cli.log_view import entry_line, entry_record, fault_line, stats_lines, stats_record
 from fastvideo.errors import FailedPrecondition, InvalidField
 from fastvideo.events.catalog import event_of
-from fastvideo.events.entries import UnreadableEvent
-from fastvideo.events.event_index import TypeCount
-from fastvideo.events.log_stats import LogStats
+from fastvideo.events.reading.entries import UnreadableEvent
+from fastvideo.events.reading.index import TypeCount
+from fastvideo.events.reading.stats import LogStats
+from fastvideo.events.reading.verifying import LogFault
 from fastvideo.events.types import Event
-from fastvideo.events.verifying import LogFault
 from fastvideo.requests.events import RequestProgressed
 from fastvideo.scheduling.events import BatchExecuted
 from fastvideo.scheduling.work import UnitKind

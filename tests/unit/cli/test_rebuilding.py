@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from fastvideo.cli.rebuilding import report_lines
-from fastvideo.events.rebuild_report import RebuildReport, TableComparison
+from fastvideo.events.projections.report import RebuildReport, TableComparison
 
 TABLE = TableComparison(
     table="requests",

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from fastvideo.errors import CorruptLog
-from fastvideo.events.archive_format import BLOCK_EVENTS, Archive, write_archive
+from fastvideo.events.archive.format import BLOCK_EVENTS, Archive, write_archive
 from fastvideo.events.records import StoredEvent, payload_digest
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)

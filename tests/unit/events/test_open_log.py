@@ -6,7 +6,7 @@ import pytest
 
 from fastvideo.errors import InvalidField
 from fastvideo.events.open_log import LogConfig, master_key_of
-from fastvideo.events.tenant_keys import MasterKey
+from fastvideo.events.sealing.keys import MasterKey
 
 TEXT = "ab" * 32
 

@@ -7,7 +7,7 @@ import pytest
 
 from fastvideo.errors import CorruptLog, Unavailable
 from fastvideo.events.memory import MemoryEventStore
-from fastvideo.events.projector import Projector, fresh_events
+from fastvideo.events.projections.projector import Projector, fresh_events
 from fastvideo.events.records import AppendCommand, NewEvent, StoredEvent, StreamAppend
 from fastvideo.events.subscription import PollLimits
 from fastvideo.ids import new_id

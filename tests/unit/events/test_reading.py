@@ -7,13 +7,13 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from fastvideo.errors import InvalidField
-from fastvideo.events import reading
 from fastvideo.events.catalog import new_event
-from fastvideo.events.entries import FoundEvent, UnreadableEvent, entry_message, typed_entry
-from fastvideo.events.event_index import MemoryEventIndex
-from fastvideo.events.filters import EventFilter
 from fastvideo.events.memory import MemoryEventStore
-from fastvideo.events.reading import LogReader
+from fastvideo.events.reading import reader as reading
+from fastvideo.events.reading.entries import FoundEvent, UnreadableEvent, entry_message, typed_entry
+from fastvideo.events.reading.filters import EventFilter
+from fastvideo.events.reading.index import MemoryEventIndex
+from fastvideo.events.reading.reader import LogReader
 from fastvideo.events.records import (
     AppendCommand,
     NewEvent,
@@ -135,7 +135,7 @@ async def test_a_page_that_ran_out_of_work_says_that_more_may_follow(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(reading, "SCANNED_MAX", 30)
-    monkeypatch.setattr("fastvideo.events.log_cursor.SCAN", 10)
+    monkeypatch.setattr("fastvideo.events.reading.cursor.SCAN", 10)
     log = await a_log(300)
     reader = LogReader(log)
     wanted = EventFilter(request_ids=("req_of_nobody",))

@@ -7,12 +7,12 @@ from contextlib import aclosing
 import pytest
 
 from fastvideo.errors import InvalidField, ResourceExhausted
-from fastvideo.events.filters import EventFilter
 from fastvideo.events.memory import MemoryEventStore
-from fastvideo.events.reading import LogReader
+from fastvideo.events.reading.filters import EventFilter
+from fastvideo.events.reading.reader import LogReader
+from fastvideo.events.reading.tailing import LogFollower, Told
 from fastvideo.events.records import StoredEvent
 from fastvideo.events.subscription import PollLimits
-from fastvideo.events.tailing import LogFollower, Told
 from tests.unit.events.test_reading import BrokenStore, a_log, append_numbered
 
 FAST = PollLimits(interval_s_min=0.001, interval_s_max=0.005)

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from google.protobuf.descriptor import Descriptor
 
 from fastvideo.api.events.v1 import events_pb2
-from fastvideo.events.tenant_texts import SEALED_TYPES, size_without_texts
+from fastvideo.events.sealing.texts import SEALED_TYPES, size_without_texts
 from tests.contract.sealed_texts import accepted
 
 # Messages that hold what a tenant wrote.

@@ -6,9 +6,9 @@ import pytest
 
 from fastvideo.errors import InvalidField
 from fastvideo.events.catalog import NAMES, new_event
-from fastvideo.events.filters import VALUES_MAX, EventFilter, Matcher, types_named
+from fastvideo.events.reading.filters import VALUES_MAX, EventFilter, Matcher, types_named
+from fastvideo.events.reading.terms import terms_of
 from fastvideo.events.records import StoredEvent, payload_digest
-from fastvideo.events.terms import terms_of
 from fastvideo.events.types import EventMetadata, EventPayload
 from fastvideo.requests.events import RequestProgressed
 from fastvideo.scheduling.events import (

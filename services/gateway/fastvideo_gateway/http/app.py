@@ -13,7 +13,7 @@ from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp
 
 from fastvideo.errors import FastVideoError
-from fastvideo.events.reading import LogReader
+from fastvideo.events.reading.reader import LogReader
 from fastvideo_gateway.health import Readiness
 from fastvideo_gateway.http.answers import json_answer
 from fastvideo_gateway.http.artifacts import ArtifactRoutes

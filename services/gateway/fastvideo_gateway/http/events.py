@@ -10,9 +10,9 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from fastvideo.errors import InvalidField, NotFound
-from fastvideo.events.entries import entry_of, read_offsets
-from fastvideo.events.filters import EventFilter
-from fastvideo.events.reading import LogReader
+from fastvideo.events.reading.entries import entry_of, read_offsets
+from fastvideo.events.reading.filters import EventFilter
+from fastvideo.events.reading.reader import LogReader
 from fastvideo.rpc.names import check_name
 from fastvideo_gateway.http.answers import json_answer
 from fastvideo_gateway.http.queries import Given, read_query

@@ -9,7 +9,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from fastvideo.errors import InvalidField, NotFound
-from fastvideo.events.entries import entry_of
+from fastvideo.events.reading.entries import entry_of
 from fastvideo.explain.lanes import lanes
 from fastvideo.requests.types import RequestStatus
 from fastvideo.rpc.identity import DEFAULT_TENANT

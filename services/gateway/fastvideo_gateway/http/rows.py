@@ -6,7 +6,7 @@ from typing import Final
 
 from fastvideo.artifacts.types import ArtifactKind
 from fastvideo.events.catalog import NAMES
-from fastvideo.events.entries import FoundEvent, UnreadableEvent, entry_of
+from fastvideo.events.reading.entries import FoundEvent, UnreadableEvent, entry_of
 from fastvideo.events.records import StoredEvent
 from fastvideo.events.types import EventPayload
 from fastvideo.requests.types import RequestState, TextPart

@@ -13,8 +13,8 @@ from typing import Final
 
 from fastvideo.blobs import BlobStore
 from fastvideo.errors import Conflict, CorruptLog, FailedPrecondition
-from fastvideo.events.archive_format import Archive, corrupt, write_archive
-from fastvideo.events.archives import ArchiveRecord
+from fastvideo.events.archive.archives import ArchiveRecord
+from fastvideo.events.archive.format import Archive, corrupt, write_archive
 from fastvideo.events.low_water import check_read
 from fastvideo.events.postgres import PostgresEventStore
 from fastvideo.events.postgres_pool import PostgresPool

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from fastvideo.errors import InvalidField
-from fastvideo.events.entries import FoundEvent, read_versions
-from fastvideo.events.event_index import EventIndex
-from fastvideo.events.filters import EventFilter, Matcher
-from fastvideo.events.log_cursor import LogCursor, Work
+from fastvideo.events.reading.cursor import LogCursor, Work
+from fastvideo.events.reading.entries import FoundEvent, read_versions
+from fastvideo.events.reading.filters import EventFilter, Matcher
+from fastvideo.events.reading.index import EventIndex
 from fastvideo.events.store import EventLog
 
 PAGE_SIZE_DEFAULT: Final = 200

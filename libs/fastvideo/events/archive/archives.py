@@ -14,7 +14,7 @@ from typing import Final
 
 from fastvideo.blobs import BlobStore, CorruptBlob
 from fastvideo.errors import CorruptLog, FailedPrecondition, NotFound
-from fastvideo.events.archive_format import Archive, corrupt
+from fastvideo.events.archive.format import Archive, corrupt
 from fastvideo.events.postgres_pool import PostgresPool
 from fastvideo.events.records import StoredEvent
 

@@ -5,7 +5,9 @@ from typing import Final
 
 from asyncpg import BitString
 
-from fastvideo.events.event_index import (
+from fastvideo.events.postgres_pool import Connection
+from fastvideo.events.projections.postgres import Layout, PostgresProjection
+from fastvideo.events.reading.index import (
     BLOCK,
     IndexChanges,
     IndexQuery,
@@ -13,8 +15,6 @@ from fastvideo.events.event_index import (
     index_changes,
     offsets_of,
 )
-from fastvideo.events.postgres_pool import Connection
-from fastvideo.events.postgres_projection import Layout, PostgresProjection
 from fastvideo.events.records import StoredEvent
 
 # How many blocks a question looks at first; then four times as many, and so on.

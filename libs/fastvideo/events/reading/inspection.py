@@ -6,11 +6,11 @@ from typing import Final
 
 import asyncpg
 
-from fastvideo.events.log_stats import LogSizes
 from fastvideo.events.postgres import EVENTS
 from fastvideo.events.postgres_pool import Connection, PostgresPool
+from fastvideo.events.reading.stats import LogSizes
+from fastvideo.events.reading.verifying import LogFault
 from fastvideo.events.records import StoredEvent
-from fastvideo.events.verifying import LogFault
 
 CALL_TIMEOUT_S: Final = 600.0
 # Of one check of the whole log; one fault often makes many.

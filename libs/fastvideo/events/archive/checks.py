@@ -4,9 +4,9 @@ from collections.abc import AsyncIterator
 from typing import Final
 
 from fastvideo.errors import CorruptLog, FailedPrecondition
-from fastvideo.events.archives import ArchiveRecord, check_chain
+from fastvideo.events.archive.archives import ArchiveRecord, check_chain
 from fastvideo.events.postgres import PostgresEventStore
-from fastvideo.events.verifying import LogFault, PartitionCheck
+from fastvideo.events.reading.verifying import LogFault, PartitionCheck
 
 ARCHIVES_PER_READ: Final = 1_000
 

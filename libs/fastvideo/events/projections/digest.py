@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from fastvideo.events.postgres_pool import Connection
-from fastvideo.events.rebuild_report import TableComparison
+from fastvideo.events.projections.report import TableComparison
 
 _NO_ROWS: Final = ("layout", "positions")
 

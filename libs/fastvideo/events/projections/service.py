@@ -10,9 +10,9 @@ import grpc
 from fastvideo import wire
 from fastvideo.api.events.v1 import projections_pb2, projections_pb2_grpc
 from fastvideo.errors import NotFound
-from fastvideo.events.postgres_projection import PostgresProjection
-from fastvideo.events.rebuild import RebuildOptions, rebuild
-from fastvideo.events.rebuild_report import ProjectionStatus, RebuildReport
+from fastvideo.events.projections.postgres import PostgresProjection
+from fastvideo.events.projections.rebuild import RebuildOptions, rebuild
+from fastvideo.events.projections.report import ProjectionStatus, RebuildReport
 from fastvideo.events.store import EventLog
 from fastvideo.rpc.errors import from_rpc_error
 from fastvideo.rpc.server import Service

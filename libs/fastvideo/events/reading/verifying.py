@@ -16,7 +16,7 @@ from google.protobuf.message import DecodeError
 from fastvideo.api.events.v1 import events_pb2
 from fastvideo.errors import CorruptLog
 from fastvideo.events.catalog import UPCASTERS, is_unknown
-from fastvideo.events.entries import payload_fields
+from fastvideo.events.reading.entries import payload_fields
 from fastvideo.events.records import StoredEvent, payload_digest
 
 CHUNK: Final = 1_000

@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, Protocol
 
-from fastvideo.events.projector import Projection, fresh_events
+from fastvideo.events.projections.projector import Projection, fresh_events
+from fastvideo.events.reading.terms import terms_of
 from fastvideo.events.records import StoredEvent
-from fastvideo.events.tenant_texts import size_without_texts
-from fastvideo.events.terms import terms_of
+from fastvideo.events.sealing.texts import size_without_texts
 
 BLOCK: Final = 256
 """Offsets of a block; a change needs a new layout."""

@@ -18,9 +18,15 @@ from typing import Any, Final
 
 from fastvideo.errors import FailedPrecondition, Unavailable
 from fastvideo.events.postgres_pool import Connection, PostgresPool
-from fastvideo.events.postgres_projection import PostgresProjection
-from fastvideo.events.projection_digest import compare
-from fastvideo.events.projection_schemas import (
+from fastvideo.events.projections.digest import compare
+from fastvideo.events.projections.postgres import PostgresProjection
+from fastvideo.events.projections.report import (
+    RebuildPhase,
+    RebuildProgress,
+    RebuildReport,
+    TableComparison,
+)
+from fastvideo.events.projections.schemas import (
     Layout,
     drop,
     drop_left_behind,
@@ -28,12 +34,6 @@ from fastvideo.events.projection_schemas import (
     make_tables,
     open_pool,
     swap,
-)
-from fastvideo.events.rebuild_report import (
-    RebuildPhase,
-    RebuildProgress,
-    RebuildReport,
-    TableComparison,
 )
 from fastvideo.events.records import StoredEvent
 from fastvideo.events.store import EventLog

@@ -16,7 +16,7 @@ from fastvideo.events.records import (
     StoredEvent,
     StreamAppend,
 )
-from fastvideo.events.sealing import Seals
+from fastvideo.events.sealing.seal import Seals
 from fastvideo.events.store import EventStore
 
 

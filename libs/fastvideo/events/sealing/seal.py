@@ -1,6 +1,6 @@
 """What tenants wrote goes into the log sealed, and comes out of it as it was.
 
-`sealed_store.SealedEventStore` stands between a service and its store: above it everybody sees
+`sealing.store.SealedEventStore` stands between a service and its store: above it everybody sees
 plain events, below it (table, archive, relay, bus) the texts are ciphertext under the tenant's
 key. Once that key is erased they read as empty texts, and everything else reads as before:
 digests, offsets and versions are those of the sealed event and never change.
@@ -18,8 +18,8 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from fastvideo.api.events.v1 import events_pb2
 from fastvideo.errors import CorruptLog
 from fastvideo.events.records import NewEvent, StoredEvent
-from fastvideo.events.tenant_keys import NONCE_BYTES, CachedTenantKeys, TenantKeys
-from fastvideo.events.tenant_texts import SEALED_TYPES
+from fastvideo.events.sealing.keys import NONCE_BYTES, CachedTenantKeys, TenantKeys
+from fastvideo.events.sealing.texts import SEALED_TYPES
 
 TENANT_ERASED: Final = "TenantErased"
 

@@ -7,9 +7,9 @@ from datetime import datetime
 from typing import Final, Protocol
 
 from fastvideo.events.catalog import NAMES
-from fastvideo.events.entries import UnreadableEvent, read_offsets
-from fastvideo.events.event_index import EventIndex, TypeCount
-from fastvideo.events.projector import Projection
+from fastvideo.events.projections.projector import Projection
+from fastvideo.events.reading.entries import UnreadableEvent, read_offsets
+from fastvideo.events.reading.index import EventIndex, TypeCount
 from fastvideo.events.store import EventLog
 
 # What the index has not taken in yet is counted one by one, at most so many of a partition.

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
-from fastvideo.events.entries import FoundEvent, UnreadableEvent, read_offsets
-from fastvideo.events.event_index import EventIndex, IndexQuery
-from fastvideo.events.filters import Matcher
+from fastvideo.events.reading.entries import FoundEvent, UnreadableEvent, read_offsets
+from fastvideo.events.reading.filters import Matcher
+from fastvideo.events.reading.index import EventIndex, IndexQuery
 from fastvideo.events.store import EventLog
 
 # Events that are read at once where the index does not help.

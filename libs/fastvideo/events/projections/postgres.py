@@ -2,10 +2,10 @@
 
 A projection holds nothing that the log does not. Its rows are a function of the log alone: no
 clock, nothing random, no order but that of a partition's events. So a rebuilt one has equal rows,
-and may take the place of the live one under its readers (`fastvideo.events.rebuild`). Each version
-of a layout has a schema of its own (`fastvideo.events.projection_schemas`), so a program with a new
-layout fills its tables while the programs before it go on with theirs. The position by partition
-is kept beside the rows, in the same transaction.
+and may take the place of the live one under its readers (`projections.rebuild`). Each version of
+a layout has a schema of its own (`projections.schemas`), so a program with a new layout fills its
+tables while the programs before it go on with theirs. The position by partition is kept beside
+the rows, in the same transaction.
 """
 
 from abc import ABC, abstractmethod
@@ -13,14 +13,14 @@ from collections.abc import Mapping, Sequence
 from typing import ClassVar, Final, Self
 
 from fastvideo.events.postgres_pool import Connection, PostgresPool
-from fastvideo.events.projection_schemas import (
+from fastvideo.events.projections.projector import fresh_events
+from fastvideo.events.projections.schemas import (
     Layout,
     drop_left_behind,
     hold_fence,
     open_pool,
     prepare_live,
 )
-from fastvideo.events.projector import fresh_events
 from fastvideo.events.records import StoredEvent
 
 __all__ = ["Layout", "PostgresProjection"]

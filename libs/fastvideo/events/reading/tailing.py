@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from fastvideo.errors import CorruptLog, ResourceExhausted
-from fastvideo.events.entries import FoundEvent
-from fastvideo.events.filters import EventFilter, Matcher
-from fastvideo.events.reading import ALL, LogReader, checked_positions
+from fastvideo.events.reading.entries import FoundEvent
+from fastvideo.events.reading.filters import EventFilter, Matcher
+from fastvideo.events.reading.reader import ALL, LogReader, checked_positions
 from fastvideo.events.records import WRONG_DIGEST, StoredEvent
 from fastvideo.events.subscription import LogSubscription, PollLimits
 from fastvideo.events.wakeups import Wakeups

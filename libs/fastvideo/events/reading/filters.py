@@ -7,9 +7,8 @@ from typing import Final
 
 from fastvideo.errors import InvalidField
 from fastvideo.events.catalog import NAMES
-from fastvideo.events.entries import FoundEvent, UnreadableEvent
-from fastvideo.events.records import StoredEvent
-from fastvideo.events.terms import (
+from fastvideo.events.reading.entries import FoundEvent, UnreadableEvent
+from fastvideo.events.reading.terms import (
     MODEL,
     REQUEST,
     SESSION,
@@ -21,6 +20,7 @@ from fastvideo.events.terms import (
     term,
     terms_of,
 )
+from fastvideo.events.records import StoredEvent
 
 VALUES_MAX: Final = 100
 """Values of one field of a filter."""

@@ -9,8 +9,8 @@ from fastvideo.events.catalog import new_event, payload_of
 from fastvideo.events.postgres_pool import PostgresPool
 from fastvideo.events.records import AppendCommand, StreamAppend
 from fastvideo.events.recovery import append_surely
+from fastvideo.events.sealing.keys import erase_keys
 from fastvideo.events.store import EventStore
-from fastvideo.events.tenant_keys import erase_keys
 from fastvideo.events.types import EventMetadata
 from fastvideo.events.unfinished import unfinished_requests
 from fastvideo.ids import new_id

@@ -1,0 +1,1 @@
+"""Ranges of the log that left the database: written, checked, found and read again."""

@@ -1,0 +1,1 @@
+"""The log for people and programs that ask what happened: found, followed, counted, verified."""

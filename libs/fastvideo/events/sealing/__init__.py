@@ -1,0 +1,1 @@
+"""What tenants write, sealed under their keys in the log, and erased with them."""
