@@ -302,3 +302,51 @@ def test_what_is_not_there_is_told_in_openais_words(
     answer = httpx.request(method, f"{url}{path}")
     assert answer.status_code == status
     assert answer.json()["error"]["type"] in ("invalid_request_error", "not_found_error")
+
+
+def test_a_repeat_with_its_key_answers_with_the_first(url: str) -> None:
+    headers = {"Idempotency-Key": f"key-{time.time_ns()}"}
+    body = {"prompt": "a red three", "num_inference_steps": 1}
+    first, again = (
+        httpx.post(f"{url}/v1/videos", json=body, headers=headers).json()["id"] for _ in range(2)
+    )
+    assert first == again
+    images = {**body, "n": 2, "response_format": "b64_json"}
+    made, repeated = (
+        httpx.post(f"{url}/v1/images/generations", json=images, headers=headers, timeout=60).json()
+        for _ in range(2)
+    )
+    assert made["data"] == repeated["data"]
+    assert len({image["b64_json"] for image in made["data"]}) == 2
+
+
+def test_of_images_whose_seeds_run_out_none_is_made(url: str) -> None:
+    answer = httpx.post(
+        f"{url}/v1/images/generations", json={"prompt": "x", "n": 2, "seed": 2**53 - 1}
+    )
+    assert (answer.status_code, answer.json()["error"]["param"]) == (400, "seed")
+
+
+def test_images_are_no_videos_of_the_list(url: str) -> None:
+    before = httpx.get(f"{url}/v1/videos?limit=1").json()["first_id"]
+    body = {"prompt": "a red three", "num_inference_steps": 1}
+    httpx.post(f"{url}/v1/images/generations", json=body, timeout=60)
+    assert httpx.get(f"{url}/v1/videos?limit=1").json()["first_id"] == before
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Origin": "https://elsewhere.example"},
+        {"Sec-Fetch-Site": "cross-site", "Origin": "null"},
+        {"Sec-Fetch-Site": "same-site"},
+    ],
+)
+def test_the_page_of_another_site_changes_nothing(url: str, headers: dict[str, str]) -> None:
+    before = httpx.get(f"{url}/v1/videos?limit=1").json()["first_id"]
+    answer = httpx.post(f"{url}/v1/videos", data={"prompt": "x"}, files={}, headers=headers)
+    assert (answer.status_code, answer.json()["error"]["code"]) == (403, "cross_site")
+    assert httpx.get(f"{url}/v1/videos?limit=1").json()["first_id"] == before
+    own = {"Origin": url, "Sec-Fetch-Site": "same-origin"}
+    body = {"prompt": "x", "num_inference_steps": 1}
+    assert httpx.post(f"{url}/v1/videos", json=body, headers=own).status_code == 202

@@ -41,6 +41,8 @@ class ListQuery:
     words: tuple[str, ...] = ()
     after: PagePosition | None = None
     oldest_first: bool = False
+    # Only those that make a video.
+    videos: bool = False
 
 
 class RequestIndex(Projection, Protocol):

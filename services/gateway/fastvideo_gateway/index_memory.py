@@ -74,6 +74,7 @@ def _matches(state: RequestState, query: ListQuery) -> bool:
         and (query.statuses is None or state.status in query.statuses)
         and query.session_id in ("", spec.session_id)
         and query.model_id in ("", spec.model_id)
+        and (not query.videos or spec.outputs.video)
         and all(word in text for word in query.words)
         and (after is None or _is_behind(state, after, oldest_first=query.oldest_first))
     )

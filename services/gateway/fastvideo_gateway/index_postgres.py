@@ -21,7 +21,7 @@ from fastvideo_gateway.index import (
 
 LAYOUT: Final = Layout(
     schema="gateway",
-    version=3,
+    version=4,
     statements=(
         """
         CREATE TABLE {schema}.requests (
@@ -32,7 +32,8 @@ LAYOUT: Final = Layout(
             accepted_at timestamptz NOT NULL,
             state bytea NOT NULL,
             model_id text COLLATE "C" NOT NULL,
-            searched text COLLATE "C" NOT NULL
+            searched text COLLATE "C" NOT NULL,
+            video boolean NOT NULL
         )
         """,
         """
@@ -51,6 +52,10 @@ LAYOUT: Final = Layout(
         """
         CREATE INDEX requests_of_model
             ON {schema}.requests (tenant_id, model_id, accepted_at DESC, request_id DESC)
+        """,
+        """
+        CREATE INDEX requests_for_videos
+            ON {schema}.requests (tenant_id, accepted_at DESC, request_id DESC) WHERE video
         """,
         """
         CREATE TABLE {schema}.workers (
@@ -72,7 +77,7 @@ SELECT state FROM requests WHERE tenant_id = $1 AND request_id > $2 ORDER BY req
 _UPSERT_REQUESTS: Final = """
 INSERT INTO requests AS r
     SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::text[],
-                         $5::timestamptz[], $6::bytea[], $7::text[], $8::text[])
+                         $5::timestamptz[], $6::bytea[], $7::text[], $8::text[], $9::boolean[])
     ON CONFLICT (request_id) DO UPDATE SET
         status = excluded.status, state = excluded.state, searched = excluded.searched
 """
@@ -132,6 +137,8 @@ def _list_statement(query: ListQuery) -> tuple[str, list[object]]:
         where("session_id = {} AND session_id <> ''", query.session_id)
     if query.model_id:
         where("model_id = {}", query.model_id)
+    if query.videos:
+        where("video")
     for word in query.words:
         where("strpos(searched, {}) > 0", word)
     if query.after is not None:
@@ -181,6 +188,7 @@ async def _store_requests(connection: Connection, states: Sequence[RequestState]
         [wire.encode(state) for state in states],
         [spec.model_id for spec in specs],
         [searched_text(state) for state in states],
+        [spec.outputs.video for spec in specs],
     )
 
 

@@ -107,17 +107,15 @@ class Lister:
             if not known:
                 raise InvalidField("after", after_id, "the id of a video")
             after = _position(known[0])
-        videos: list[RequestState] = []
-        while len(videos) <= limit:
-            query = ListQuery(
-                tenant_id=tenant_id, limit=limit + 1, after=after, oldest_first=oldest_first
-            )
-            found = await self._index.list_requests(query)
-            videos += [state for state in found if state.spec.outputs.video]
-            if len(found) <= limit:
-                break
-            after = _position(found[-1])
-        return VideoPage(tuple(videos[:limit]), len(videos) > limit)
+        query = ListQuery(
+            tenant_id=tenant_id,
+            limit=limit + 1,
+            after=after,
+            oldest_first=oldest_first,
+            videos=True,
+        )
+        found = await self._index.list_requests(query)
+        return VideoPage(found[:limit], len(found) > limit)
 
     async def find(self, tenant_id: str, request_ids: Sequence[str]) -> tuple[RequestState, ...]:
         """Those of a tenant with these ids; unknown ones are left out."""

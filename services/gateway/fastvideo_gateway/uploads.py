@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
+import grpc
+
 from fastvideo.api.artifacts.v1 import artifacts_pb2
 from fastvideo.api.common.v1 import artifact_pb2
 from fastvideo.artifacts.input_files import (
@@ -22,6 +24,7 @@ from fastvideo.artifacts.input_files import (
 from fastvideo.artifacts.types import ArtifactKind
 from fastvideo.errors import InvalidField, ResourceExhausted
 from fastvideo.ids import derived_id
+from fastvideo.rpc.errors import from_rpc_error
 from fastvideo.rpc.incoming import next_message, require_present
 from fastvideo.rpc.unknown_fields import refuse_unknown_fields
 
@@ -76,7 +79,7 @@ class InputUploads:
             kind = _check_header(header)
             data = await _data(messages, context)
             put = _header_to_put(header, kind, data, tenant_id)
-            return await self._artifacts.PutArtifact(_messages(put, data), timeout=timeout_s)
+            return await self._put(put, data, timeout_s)
 
     async def put_bytes(
         self, kind: ArtifactKind, data: bytes, tenant_id: str, timeout_s: float
@@ -90,8 +93,16 @@ class InputUploads:
         header = artifacts_pb2.PutArtifactHeader(kind=value)
         with self._slot():
             put = _header_to_put(header, kind, data, tenant_id)
-            answer = await self._artifacts.PutArtifact(_messages(put, data), timeout=timeout_s)
-        return answer.record
+            return (await self._put(put, data, timeout_s)).record
+
+    async def _put(
+        self, header: artifacts_pb2.PutArtifactHeader, data: bytes, timeout_s: float
+    ) -> artifacts_pb2.PutArtifactResponse:
+        try:
+            messages = _messages(header, data)
+            return await self._artifacts.PutArtifact(messages, timeout=timeout_s)
+        except grpc.aio.AioRpcError as error:
+            raise from_rpc_error(error) from error
 
     @contextmanager
     def _slot(self) -> Iterator[None]:

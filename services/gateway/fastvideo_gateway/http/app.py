@@ -24,6 +24,7 @@ from fastvideo_gateway.http.live import LiveRoutes
 from fastvideo_gateway.http.openai.images import OpenAiImages
 from fastvideo_gateway.http.openai.models import OpenAiModels
 from fastvideo_gateway.http.openai.videos import OpenAiVideos
+from fastvideo_gateway.http.openai.waiting import Waiting
 from fastvideo_gateway.http.page import page_routes
 from fastvideo_gateway.http.refusals import http_error, typed_error, unexpected_error
 from fastvideo_gateway.http.replays import ReplayRoutes, Replays
@@ -57,7 +58,7 @@ def http_app(parts: HttpParts, listen: str) -> ASGIApp:
     """Everything that is under the gateway's HTTP address."""
     gateway = parts.gateway
     streams = Streams(parts.closing)
-    artifacts = ArtifactRoutes(parts.artifacts)
+    artifacts, waiting = ArtifactRoutes(parts.artifacts), Waiting(gateway)
     routes: Sequence[BaseRoute] = (
         *health_routes(parts.readiness),
         *LiveRoutes(gateway.watches, gateway.lister, streams).routes,
@@ -65,8 +66,8 @@ def http_app(parts: HttpParts, listen: str) -> ASGIApp:
         *EventRoutes(parts.reader).routes,
         *ReplayRoutes(parts.replays, streams).routes,
         *artifacts.routes,
-        *OpenAiVideos(gateway, artifacts, InputUploads(parts.artifacts), streams).routes,
-        *OpenAiImages(gateway, artifacts).routes,
+        *OpenAiVideos(gateway, artifacts, InputUploads(parts.artifacts), streams, waiting).routes,
+        *OpenAiImages(gateway, artifacts, waiting).routes,
         *OpenAiModels(gateway.models).routes,
         _models(gateway.models),
         *page_routes(),

@@ -2,9 +2,9 @@
 
 import json
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Annotated, Final
 
-from pydantic import AwareDatetime
+from pydantic import AwareDatetime, Field, TypeAdapter, ValidationError
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -20,6 +20,11 @@ from fastvideo_gateway.http.rows import event_row
 
 CURSOR_CHARACTERS_MAX: Final = 4_000
 OFFSET_MAX: Final = 2**62
+_CURSOR_ALLOWED: Final = "the next_cursor of a page"
+# Offset by partition.
+_POSITIONS: Final = TypeAdapter(
+    dict[Annotated[int, Field(ge=0)], Annotated[int, Field(ge=0, le=OFFSET_MAX)]]
+)
 
 
 class EventsGiven(Given):
@@ -98,12 +103,9 @@ def _positions(cursor: str) -> Mapping[int, int]:
     """The positions of a cursor: offset by partition."""
     if not cursor:
         return {}
-    allowed = "the next_cursor of a page"
+    if len(cursor) > CURSOR_CHARACTERS_MAX:
+        raise InvalidField("cursor", f"{len(cursor)} characters", _CURSOR_ALLOWED)
     try:
-        given: Any = json.loads(cursor[:CURSOR_CHARACTERS_MAX])
-        positions = {int(partition): int(offset) for partition, offset in given.items()}
-    except (ValueError, TypeError, AttributeError, RecursionError) as error:
-        raise InvalidField("cursor", cursor, allowed) from error
-    if any(not 0 <= offset <= OFFSET_MAX for offset in positions.values()):
-        raise InvalidField("cursor", cursor, allowed)
-    return positions
+        return _POSITIONS.validate_json(cursor)
+    except ValidationError as error:
+        raise InvalidField("cursor", cursor, _CURSOR_ALLOWED) from error

@@ -1,4 +1,4 @@
-"""The HTTP that programs written for OpenAI's API speak: /v1/videos and /v1/models.
+"""The HTTP that programs written for OpenAI's API speak: videos, images and models under /v1.
 
 **Invariant:** it calls the objects that gRPC calls, and decides nothing of its own.
 """

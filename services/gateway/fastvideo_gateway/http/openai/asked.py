@@ -24,6 +24,8 @@ BODY_BYTES_MAX: Final = 24 * 1024 * 1024
 """Room for an image of the largest size, in base64 too."""
 
 IMAGES_MAX: Final = 10
+SEED_MAX: Final = 2**53 - 1
+"""The largest whole number that every reader of JSON has."""
 
 _SIZE: Final = re.compile(r"([1-9]\d{0,5})[xX]([1-9]\d{0,5})")
 _DATA_URL: Final = re.compile(r"data:image/[a-z]+;base64,", re.IGNORECASE)
@@ -45,7 +47,7 @@ def _number(value: Any) -> Any:
 
 Whole = Annotated[int, BeforeValidator(_number), Field(ge=-_INT32, le=_INT32)]
 Number = Annotated[float, BeforeValidator(_number), Field(allow_inf_nan=False)]
-Seed = Annotated[int, BeforeValidator(_number), Field(ge=0, le=2**53 - 1)]
+Seed = Annotated[int, BeforeValidator(_number), Field(ge=0, le=SEED_MAX)]
 
 
 class ImageReference(Given):

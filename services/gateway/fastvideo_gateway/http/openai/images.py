@@ -1,7 +1,7 @@
 """POST /v1/images/generations: n images, each a request of its own with a seed of its own."""
 
 import base64
-import secrets
+import hashlib
 import time
 import uuid
 from typing import Any
@@ -10,12 +10,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from fastvideo.errors import NotFound
+from fastvideo.errors import InvalidField, NotFound
 from fastvideo.requests.sampling import SEED_MAX
 from fastvideo.requests.types import RequestState
-from fastvideo.rpc.identity import DEFAULT_TENANT
 from fastvideo_gateway.http.answers import json_answer
 from fastvideo_gateway.http.artifacts import ArtifactRoutes
+from fastvideo_gateway.http.openai.asked import SEED_MAX as API_SEED_MAX
 from fastvideo_gateway.http.openai.asked import ImagesAsked, image_message
 from fastvideo_gateway.http.openai.choosing import chosen_model
 from fastvideo_gateway.http.openai.waiting import Waiting, require_completed
@@ -26,10 +26,10 @@ from fastvideo_gateway.service import GatewayParts
 class OpenAiImages:
     """Images, which are videos of one frame."""
 
-    def __init__(self, gateway: GatewayParts, artifacts: ArtifactRoutes) -> None:
+    def __init__(self, gateway: GatewayParts, artifacts: ArtifactRoutes, waiting: Waiting) -> None:
         self._gateway = gateway
         self._artifacts = artifacts
-        self._waiting = Waiting(gateway)
+        self._waiting = waiting
 
     @property
     def routes(self) -> list[Route]:
@@ -40,14 +40,9 @@ class OpenAiImages:
         asked = await read_body(request, ImagesAsked)
         entry = await chosen_model(self._gateway.models, asked.model)
         key = request.headers.get("idempotency-key", "") or uuid.uuid4().hex
-        first = asked.seed if asked.seed is not None else secrets.randbelow(SEED_MAX - asked.n)
-        # All are checked before one is accepted: they differ in their seeds alone.
+        first = _first_seed(asked, key)
         submits = [image_message(asked, entry, first + i, f"{key}-{i}") for i in range(asked.n)]
-        states = [
-            (await self._gateway.submitter.submit(submit, DEFAULT_TENANT)).state
-            for submit in submits
-        ]
-        ended = await self._waiting.all_of(request, states)
+        ended = await self._waiting.all_of(request, submits)
         for state in ended:
             require_completed(state)
         data = [await self._image(request, state, asked.response_format) for state in ended]
@@ -63,3 +58,15 @@ class OpenAiImages:
             return {**image, "url": str(url)}
         data = await self._artifacts.read(record.artifact_id)
         return {**image, "b64_json": base64.b64encode(data).decode()}
+
+
+def _first_seed(asked: ImagesAsked, key: str) -> int:
+    """The given seed, else one that follows from the key, so that a repeat asks for the same.
+
+    Raises InvalidField when the last image's would be too large.
+    """
+    if asked.seed is None:
+        return int.from_bytes(hashlib.sha256(key.encode()).digest()[:8]) % (SEED_MAX - asked.n)
+    if asked.seed > API_SEED_MAX - asked.n + 1:
+        raise InvalidField("seed", asked.seed, f"at most {API_SEED_MAX - asked.n + 1} for n images")
+    return asked.seed

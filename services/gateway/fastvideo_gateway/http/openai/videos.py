@@ -18,13 +18,12 @@ from fastvideo.requests.state import is_terminal
 from fastvideo.requests.types import RequestState, RequestStatus
 from fastvideo.rpc.identity import DEFAULT_TENANT
 from fastvideo.rpc.names import require_name
-from fastvideo.scheduling.work import CancelScope, CancelScopeKind
 from fastvideo_gateway.http.answers import json_answer, to_record
 from fastvideo_gateway.http.artifacts import ArtifactRoutes
 from fastvideo_gateway.http.openai.asked import Asked, submit_message
 from fastvideo_gateway.http.openai.choosing import chosen_model
 from fastvideo_gateway.http.openai.objects import video_object
-from fastvideo_gateway.http.openai.waiting import Waiting, require_completed
+from fastvideo_gateway.http.openai.waiting import Submit, Waiting, require_completed
 from fastvideo_gateway.http.queries import Given, read_query
 from fastvideo_gateway.http.streams import Streams, message
 from fastvideo_gateway.service import GatewayParts
@@ -64,12 +63,13 @@ class OpenAiVideos:
         artifacts: ArtifactRoutes,
         uploads: InputUploads,
         streams: Streams,
+        waiting: Waiting,
     ) -> None:
         self._gateway = gateway
         self._artifacts = artifacts
         self._uploads = uploads
         self._streams = streams
-        self._waiting = Waiting(gateway)
+        self._waiting = waiting
 
     @property
     def routes(self) -> list[Route]:
@@ -86,8 +86,9 @@ class OpenAiVideos:
         ]
 
     async def _create(self, request: Request) -> Response:
-        state = await self._submit(request)
-        return json_answer(video_object(state), 202)
+        submit = await self._asked(request)
+        made = await self._gateway.submitter.submit(submit, DEFAULT_TENANT)
+        return json_answer(video_object(made.state), 202)
 
     async def _get(self, request: Request) -> Response:
         state = await self._waiting.state(_id_of(request))
@@ -116,11 +117,7 @@ class OpenAiVideos:
         )
 
     async def _cancel(self, request: Request) -> Response:
-        video_id = _id_of(request)
-        await self._waiting.state(video_id)
-        scope = CancelScope(kind=CancelScopeKind.REQUEST, target_id=video_id)
-        await self._gateway.canceller.cancel(scope, "cancelled over HTTP", DEFAULT_TENANT)
-        return json_answer(video_object(await self._waiting.ended(video_id)))
+        return json_answer(video_object(await self._waiting.cancelled(_id_of(request))))
 
     async def _content(self, request: Request) -> Response:
         video_id = _id_of(request)
@@ -151,8 +148,7 @@ class OpenAiVideos:
 
     async def _sync(self, request: Request) -> Response:
         """Submit and wait; a caller that goes away takes its request with it."""
-        submitted = await self._submit(request)
-        (state,) = await self._waiting.all_of(request, [submitted])
+        (state,) = await self._waiting.all_of(request, [await self._asked(request)])
         require_completed(state)
         if "application/json" in request.headers.get("accept", ""):
             return json_answer(video_object(state))
@@ -160,7 +156,7 @@ class OpenAiVideos:
         answer.headers["X-Video-Id"] = state.spec.request_id
         return answer
 
-    async def _submit(self, request: Request) -> RequestState:
+    async def _asked(self, request: Request) -> Submit:
         asked = await Asked.read(request)
         entry = await chosen_model(self._gateway.models, asked.video.model)
         image_id = ""
@@ -173,8 +169,7 @@ class OpenAiVideos:
         elif reference is not None and reference.file_id is not None:
             image_id = reference.file_id
         key = request.headers.get("idempotency-key", "") or uuid.uuid4().hex
-        submit = submit_message(asked, entry, image_id, key)
-        return (await self._gateway.submitter.submit(submit, DEFAULT_TENANT)).state
+        return submit_message(asked, entry, image_id, key)
 
 
 def _message(stored: StoredEvent) -> bytes:

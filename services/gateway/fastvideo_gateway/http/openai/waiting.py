@@ -1,12 +1,14 @@
 """Requests as they stand, and until they have ended."""
 
 import asyncio
-from collections.abc import Sequence
-from contextlib import aclosing
+from collections.abc import Iterator, Sequence
+from contextlib import aclosing, contextmanager
+from typing import Final, TypeAlias
 
 from starlette.requests import Request
 
-from fastvideo.errors import Cancelled, FastVideoError, NotFound
+from fastvideo.api.gateway.v1 import gateway_pb2
+from fastvideo.errors import Cancelled, FastVideoError, NotFound, ResourceExhausted
 from fastvideo.requests.failures import error_of
 from fastvideo.requests.reading import read_request
 from fastvideo.requests.types import RequestState, RequestStatus
@@ -14,12 +16,19 @@ from fastvideo.rpc.identity import DEFAULT_TENANT
 from fastvideo.scheduling.work import CancelScope, CancelScopeKind
 from fastvideo_gateway.service import GatewayParts
 
+CALLERS_MAX: Final = 128
+"""Callers that wait at a time; health is asked over the same connections."""
+CANCEL_S_MAX: Final = 30.0
+
+Submit: TypeAlias = gateway_pb2.SubmitRequestRequest
+
 
 class Waiting:
     """Reads and waits."""
 
     def __init__(self, gateway: GatewayParts) -> None:
         self._gateway = gateway
+        self._callers = 0
 
     async def state(self, video_id: str) -> RequestState:
         """Where a request stands. Raises NotFound."""
@@ -29,6 +38,30 @@ class Waiting:
             raise NotFound(f"video {video_id} does not exist", subject="video_id")
         return state
 
+    @contextmanager
+    def place(self) -> Iterator[None]:
+        """A place among those who wait. Raises ResourceExhausted when all are taken."""
+        if self._callers >= CALLERS_MAX:
+            raise ResourceExhausted(
+                f"{CALLERS_MAX} callers wait for their videos; poll instead", subject="callers"
+            )
+        self._callers += 1
+        try:
+            yield
+        finally:
+            self._callers -= 1
+
+    async def cancelled(self, video_id: str) -> RequestState:
+        """Ask for a cancellation; the request once it has landed, or as it stands after a while."""
+        await self.state(video_id)
+        with self.place():
+            await self._cancel([video_id], "cancelled over HTTP")
+            try:
+                async with asyncio.timeout(CANCEL_S_MAX):
+                    return await self.ended(video_id)
+            except TimeoutError:
+                return await self.state(video_id)
+
     async def ended(self, video_id: str) -> RequestState:
         """The request once it has ended. Raises NotFound."""
         async with aclosing(self._gateway.watches.watch(video_id, 0, DEFAULT_TENANT)) as events:
@@ -36,19 +69,30 @@ class Waiting:
                 pass
         return await self.state(video_id)
 
-    async def all_of(
-        self, request: Request, submitted: Sequence[RequestState]
-    ) -> list[RequestState]:
-        """All of them once they have ended; a caller that goes away takes them with it."""
-        ids = [state.spec.request_id for state in submitted]
+    async def all_of(self, request: Request, submits: Sequence[Submit]) -> list[RequestState]:
+        """Submit, and give all of them once they have ended.
+
+        A caller that goes away, and a submit that is refused, take the others with them.
+        """
+        ids: list[str] = []
+        with self.place():
+            try:
+                for submit in submits:
+                    made = await self._gateway.submitter.submit(submit, DEFAULT_TENANT)
+                    ids.append(made.state.spec.request_id)
+                return await self._while_there(request, ids)
+            except BaseException:
+                await asyncio.shield(self._cancel(ids, "its caller went away"))
+                raise
+
+    async def _while_there(self, request: Request, ids: Sequence[str]) -> list[RequestState]:
         ending = asyncio.create_task(self._all(ids))
         gone = asyncio.create_task(_gone(request))
         try:
             await asyncio.wait({ending, gone}, return_when=asyncio.FIRST_COMPLETED)
-            if ending.done():
-                return ending.result()
-            await self._cancel(ids)
-            raise Cancelled("the caller went away")
+            if not ending.done():
+                raise Cancelled("the caller went away")
+            return ending.result()
         finally:
             ending.cancel()
             gone.cancel()
@@ -57,10 +101,10 @@ class Waiting:
     async def _all(self, ids: Sequence[str]) -> list[RequestState]:
         return await asyncio.gather(*map(self.ended, ids))
 
-    async def _cancel(self, ids: Sequence[str]) -> None:
+    async def _cancel(self, ids: Sequence[str], reason: str) -> None:
         for request_id in ids:
             scope = CancelScope(kind=CancelScopeKind.REQUEST, target_id=request_id)
-            await self._gateway.canceller.cancel(scope, "its caller went away", DEFAULT_TENANT)
+            await self._gateway.canceller.cancel(scope, reason, DEFAULT_TENANT)
 
 
 def require_completed(state: RequestState) -> None:
