@@ -148,6 +148,8 @@ async def test_the_log_is_read_by_filter(world: World) -> None:
         ("/api/requests/{id}/events?after=-1", 400, "after"),
         ("/api/requests/{id}/live?after=7", 200, ""),
         ("/api/events?cursor=%5B1%5D", 400, "cursor"),
+        ("/api/events?cursor=%7B%220%22%3AInfinity%7D", 400, "cursor"),
+        ("/api/events?cursor=" + "1" * 5_000, 400, "cursor"),
         ("/api/events?type=nonsense", 400, "filter.types"),
         ("/api/events/0/999999", 404, "offset"),
         ("/api/nothing", 404, ""),
