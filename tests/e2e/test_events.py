@@ -250,6 +250,7 @@ ABOUT = {
     "request.started": PLACED,
     "request.progress": PLACED | {"loop_id"},
     "trace.step": PLACED | {"loop_id"},
+    "trace.cache": PLACED | {"loop_id"},
     "trace.scheduler": set(),
     "artifact.created": PLACED | {"loop_id", "artifact_id"},
     "artifact.completed": PLACED | {"loop_id", "artifact_id"},
