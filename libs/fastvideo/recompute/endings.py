@@ -17,8 +17,11 @@ _LATENTS = "latents.safetensors"
 def compare_endings(host: Host, again: Again, promise: Promise, tally: Tally) -> None:
     """Compare all that the log has of a completed run's results."""
     run = host.run
+    others = False
     if run.latents_digest:
-        tally.add(_latents(host, again))
+        latents = _latents(host, again)
+        others = not latents.equal
+        tally.add(latents)
     allowed = promise.tolerance
     found = {
         name: value for result in again.results.values() for name, value in result.scores.items()
@@ -50,7 +53,9 @@ def compare_endings(host: Host, again: Again, promise: Promise, tally: Tally) ->
                 found=digest,
                 node_id=record.producer.node_id,
                 detail="" if promised else f"{' and '.join(FILES_DEPEND_ON)} may be others",
-            )
+            ),
+            # Other latents make another file; one that is missing is told by nothing else.
+            told_by_results=others and bool(digest),
         )
 
 

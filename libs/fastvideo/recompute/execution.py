@@ -60,7 +60,7 @@ def _compare_layers(host: Host, again: Again, tally: Tally) -> None:
     for key, step in logged_steps(host).items():
         compared = compare_layers(host, step, again.traces.get(key))
         if compared is not None:
-            tally.add(compared)
+            tally.add(compared, told_by_results=True)
 
 
 def _explained(host: Host, first: Comparison, again: Again) -> Comparison:

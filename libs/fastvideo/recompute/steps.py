@@ -62,7 +62,7 @@ def run_again(host: Host, request: RequestSpec, tally: Tally, tell: Tell) -> Aga
                 comparison = _compared(step, result)
                 if not comparison.equal:
                     again.first = again.first or key
-                tally.add(comparison)
+                tally.add(comparison, told_by_results=True)
                 tell(_progress(len(logged) - len(missing), len(logged), comparison.subject))
             if not whole and all(is_cached(host, node_id) for node_id, _ in missing):
                 break

@@ -1,5 +1,6 @@
 """What a replay has compared so far, and the report that it becomes."""
 
+import math
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Final
@@ -32,15 +33,24 @@ class Tally:
         self._equal_max = request.comparisons_max or COMPARISONS_MAX
         self._kept: list[Comparison] = []
         self._kept_equal = 0
+        # The largest difference of values; None as long as none were compared as such.
+        self._apart: float | None = None
+        # Results that differ, nobody knows how far.
+        self._unmeasured = 0
         self.compared = 0
         self.differing = 0
         self.first: Comparison | None = None
 
-    def add(self, comparison: Comparison) -> None:
-        """Count a comparison, and keep it if there is room."""
+    def add(self, comparison: Comparison, *, told_by_results: bool = False) -> None:
+        """Count a comparison, and keep it if there is room.
+
+        What is `told_by_results` may differ by bits alone: how far is seen at the results.
+        """
         self.compared += 1
+        self._measure(comparison.max_abs_difference)
         if not comparison.equal:
             self.differing += 1
+            self._unmeasured += comparison.max_abs_difference is None and not told_by_results
             self.first = self.first or comparison
         if self._has_room(comparison.equal):
             self._kept.append(comparison)
@@ -55,9 +65,11 @@ class Tally:
         self._tell(comparison)
 
     def all_within(self, tolerance: float) -> bool:
-        """Whether the values that were compared as such, and there were some, are near enough."""
-        apart = [one.max_abs_difference for one in self._kept if one.max_abs_difference is not None]
-        return bool(apart) and max(apart) <= tolerance
+        """Whether values were compared as such, all of them near enough, and all that differ.
+
+        NaN is infinitely far; a result that differs and was not measured is not near.
+        """
+        return not self._unmeasured and self._apart is not None and self._apart <= tolerance
 
     def report(
         self,
@@ -88,6 +100,12 @@ class Tally:
             digests=digests,
             policies=policies,
         )
+
+    def _measure(self, apart: float | None) -> None:
+        if apart is None:
+            return
+        apart = math.inf if math.isnan(apart) else apart
+        self._apart = apart if self._apart is None else max(self._apart, apart)
 
     def _has_room(self, equal: bool) -> bool:
         if equal:
