@@ -2,8 +2,8 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -54,8 +54,8 @@ class Replays:
 
     async def run(
         self, request: worker_pb2.ReplayRequest
-    ) -> AsyncIterator[replay_pb2.ReplayResponse]:
-        """What the process answers; it is killed when nobody asks for more.
+    ) -> AsyncGenerator[replay_pb2.ReplayResponse, None]:
+        """What the process answers; it is gone once this generator is closed.
 
         Raises ResourceExhausted while another replay runs and for too much of an answer,
         DeadlineExceeded when it takes too long, Unavailable when the process dies or the worker
@@ -72,13 +72,10 @@ class Replays:
             )
         self._taken = True
         try:
-            async with asyncio.timeout(self._limits.seconds):
-                async for response in self._run(request):
+            # The place is free when the process is gone, not before.
+            async with aclosing(self._run(request)) as responses:
+                async for response in responses:
                     yield response
-        except TimeoutError as error:
-            raise DeadlineExceeded(
-                f"the replay did not end within {self._limits.seconds:g} s", subject="replay"
-            ) from error
         finally:
             self._taken = False
 
@@ -90,7 +87,8 @@ class Replays:
 
     async def _run(
         self, request: worker_pb2.ReplayRequest
-    ) -> AsyncIterator[replay_pb2.ReplayResponse]:
+    ) -> AsyncGenerator[replay_pb2.ReplayResponse, None]:
+        deadline_s = asyncio.get_running_loop().time() + self._limits.seconds
         pipe = asyncio.subprocess.PIPE
         message = frame(request.SerializeToString())
         process = await asyncio.create_subprocess_exec(
@@ -103,12 +101,19 @@ class Replays:
         assert process.stderr is not None
         said = asyncio.create_task(_gather(process.stderr))
         try:
+            if self._closed:
+                raise Unavailable("this worker stops", reason="DRAINING")
             with suppress(BrokenPipeError, ConnectionResetError):
                 process.stdin.write(message)
                 # It stays open: a process whose input ends knows that it is not wanted any more.
-                await process.stdin.drain()
+                async with self._until(deadline_s):
+                    await process.stdin.drain()
             size = 0
-            while (answer := await _next_answer(process.stdout)) is not None:
+            while True:
+                async with self._until(deadline_s):
+                    answer = await _next_answer(process.stdout)
+                if answer is None:
+                    break
                 size += len(answer)
                 if size > self._limits.answer_bytes:
                     raise ResourceExhausted(
@@ -116,15 +121,28 @@ class Replays:
                         subject="answer_bytes",
                     )
                 yield replay_pb2.ReplayResponse.FromString(answer)
-            code = await process.wait()
+            async with self._until(deadline_s):
+                code = await process.wait()
             if code != 0:
                 raise _error_of(code, await said, stopping=self._closed)
         finally:
             await _end(process)
-            self._process = None
+            if self._process is process:
+                self._process = None
             for line in await said:
                 _LOG.info("replay said", pid=process.pid, line=line)
             _LOG.info("replay ended", pid=process.pid, code=process.returncode)
+
+    @asynccontextmanager
+    async def _until(self, deadline_s: float) -> AsyncIterator[None]:
+        """Bound one wait; never around a yield, where it would cancel whoever reads."""
+        try:
+            async with asyncio.timeout_at(deadline_s):
+                yield
+        except TimeoutError as error:
+            raise DeadlineExceeded(
+                f"the replay did not end within {self._limits.seconds:g} s", subject="replay"
+            ) from error
 
 
 async def _next_answer(stream: asyncio.StreamReader) -> bytes | None:

@@ -1,7 +1,8 @@
 """WorkerService: the scheduler's stream, and the same operations one by one."""
 
 import hashlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
 from typing import Any, Final
 
 from fastvideo import wire
@@ -291,12 +292,13 @@ class WorkerService(worker_pb2_grpc.WorkerServiceServicer):
 
     async def Replay(
         self, request: worker_pb2.ReplayRequest, context: Context
-    ) -> AsyncIterator[worker_pb2.ReplayResponse]:
+    ) -> AsyncGenerator[worker_pb2.ReplayResponse, None]:
         """Run a logged run again, in a process of its own, beside all that is served."""
         served = [instance.card.model_id for instance in self._status.residents.all()]
         check_request(request, served)
-        async for response in self._replays.run(request):
-            yield worker_pb2.ReplayResponse(response=response)
+        async with aclosing(self._replays.run(request)) as responses:
+            async for response in responses:
+                yield worker_pb2.ReplayResponse(response=response)
 
     def _reattach(self) -> None:
         """A scheduler learns of other models when it attaches, so it is made to attach anew."""
