@@ -17,7 +17,7 @@ from fastvideo.model.documents import InvalidDocument, parse
 from fastvideo.requests.types import OutputSpec, SamplingOverrides
 
 ITEMS_MAX: Final = 100_000
-_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
 class InvalidBatch(ContractViolation):
@@ -100,7 +100,7 @@ def _item(number: int, line: str, path: Path) -> BatchItem:
     item = parse(BatchItem, data, path.name)
     if not item.id:
         item = dataclasses.replace(item, id=f"{number:06d}")
-    if _ID.fullmatch(item.id) is None:
+    if ID.fullmatch(item.id) is None:
         allowed = "letters, digits, '.', '_' and '-', at most 100, not '.' first"
         raise InvalidDocument(path.name, {"id": f"is {item.id!r}; allowed: {allowed}"})
     if item.image and not (path.parent / item.image).is_file():

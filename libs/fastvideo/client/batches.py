@@ -12,15 +12,25 @@ import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 from fastvideo.client.async_client import AsyncClient
-from fastvideo.client.batch_file import BatchItem
-from fastvideo.errors import Cancelled, FailedPrecondition, FastVideoError, Unavailable
+from fastvideo.client.batch_file import ID, BatchItem
+from fastvideo.errors import (
+    Cancelled,
+    FailedPrecondition,
+    FastVideoError,
+    InvalidField,
+    Unavailable,
+)
 from fastvideo.requests.types import RequestState, RequestStatus
 
 MANIFEST: Final = "manifest.jsonl"
 AT_ONCE: Final = 16
+
+_ACCEPTED: Final = "accepted"
+_UNFETCHED: Final = "unfetched"
+_TAKEN_UP: Final = (_ACCEPTED, _UNFETCHED)
 
 OnItem = Callable[["BatchResult"], None]
 
@@ -32,7 +42,9 @@ class BatchResult:
     id: str
     # Of what was asked: `BatchItem.digest`.
     digest: str
-    # "completed", "failed" or "cancelled"; "refused" when it was not accepted.
+    # "completed", "failed" or "cancelled"; "refused" when it was not accepted; "accepted" when
+    # its end is not known, and "unfetched" when it completed and its files are not here. A later
+    # run takes up the last two where they are, and generates nothing anew for them.
     status: str = ""
     request_id: str = ""
     # Name of the artifact to its file in the folder.
@@ -112,22 +124,23 @@ async def run_batch(
 
     At most `at_once` are asked for at a time. An item that fails harms no other; `retry_failed`
     asks anew for those that an earlier run has noted as failed. `base` is where images are
-    relative to. Raises Unavailable when nobody answers any more, after which the same call goes
-    on, and FailedPrecondition when the folder holds another thing's manifest.
+    relative to. Raises InvalidField for ids that are empty or there twice, Unavailable when nobody
+    answers any more, after which the same call goes on, Cancelled when the client is closed meanwhile, OSError when the manifest cannot be written,
+    and FailedPrecondition when the folder holds another thing's manifest.
     """
+    _check_ids(items)
     manifest = await asyncio.to_thread(_Manifest.open, folder / MANIFEST)
     places, noting = asyncio.Semaphore(at_once), asyncio.Lock()
 
     async def one(item: BatchItem) -> None:
         known = manifest.results.get(item.id)
-        retries = 0
-        if known is not None and known.digest == item.digest:
-            if _is_done(known, folder, retry_failed=retry_failed):
-                _tell(on_item, known)
-                return
-            retries = known.retries + (0 if known.completed else 1)
+        if known is not None and known.digest != item.digest:
+            known = None
+        if known is not None and _is_done(known, folder, retry_failed=retry_failed):
+            _tell(on_item, known)
+            return
         async with places:
-            result = await _generate(client, item, folder, base or Path(), manifest, retries)
+            result = await _generate(client, item, folder, base or Path(), manifest, known)
             async with noting:
                 await asyncio.to_thread(manifest.keep, result)
             _tell(on_item, result)
@@ -136,12 +149,23 @@ async def run_batch(
         async with asyncio.TaskGroup() as group:
             for item in items:
                 group.create_task(one(item), name=item.id)
-    except* Unavailable as group_error:
-        raise _first(group_error) from None
+    except BaseExceptionGroup as errors:
+        _raise_first(errors)
     return tuple(manifest.results[item.id] for item in items)
 
 
+def _check_ids(items: Sequence[BatchItem]) -> None:
+    """Ids name files, and lines of the manifest."""
+    seen: set[str] = set()
+    for index, item in enumerate(items):
+        if ID.fullmatch(item.id) is None or item.id in seen:
+            raise InvalidField(f"items[{index}].id", item.id, "a file's name, of one item alone")
+        seen.add(item.id)
+
+
 def _is_done(known: BatchResult, folder: Path, *, retry_failed: bool) -> bool:
+    if known.status in _TAKEN_UP:
+        return False
     if not known.completed:
         return not retry_failed
     return all((folder / name).is_file() for name in known.files.values())
@@ -153,35 +177,52 @@ async def _generate(
     folder: Path,
     base: Path,
     manifest: _Manifest,
-    retries: int,
+    known: BatchResult | None,
 ) -> BatchResult:
-    result = BatchResult(id=item.id, digest=item.digest, retries=retries)
-    key = f"batch-{manifest.batch_id}-{item.id}-{item.digest}-{retries}"
+    """Submit an item, or take up what is known of it, and bring its files."""
+    if known is not None and (known.completed or known.status in _TAKEN_UP):
+        result = replace(known, error={})
+    else:
+        retries = 0 if known is None else known.retries + 1
+        result = BatchResult(id=item.id, digest=item.digest, retries=retries)
+        try:
+            request_id = await _submit(client, item, base, manifest, retries)
+        except (Unavailable, Cancelled):
+            raise
+        except (FastVideoError, OSError) as error:
+            return replace(result, status="refused", error=_error(error))
+        result = replace(result, status=_ACCEPTED, request_id=request_id)
     try:
-        state = await client.submit(
-            item.prompt,
-            model_id=item.model,
-            negative_prompt=item.negative_prompt,
-            image=base / item.image if item.image else None,
-            sampling=item.sampling,
-            outputs=item.outputs,
-            priority=item.priority,
-            idempotency_key=key,
+        state = await client.wait(result.request_id)
+        result = replace(
+            result,
+            status=state.status.value,
+            latents_digest=state.latents_digest,
+            error=_error(state.error) if state.error is not None else {},
         )
-        state = await client.wait(state.spec.request_id)
-        files = await _fetch(client, item, state, folder)
+        return replace(result, files=await _fetch(client, item, state, folder))
     except (Unavailable, Cancelled):
         raise
-    except FastVideoError as error:
-        return replace(result, status="refused", error=_error(error))
-    return replace(
-        result,
-        status=state.status.value,
-        request_id=state.spec.request_id,
-        files=files,
-        latents_digest=state.latents_digest,
-        error=_error(state.error) if state.error is not None else {},
+    except (FastVideoError, OSError) as error:
+        status = _UNFETCHED if result.completed else result.status
+        return replace(result, status=status, files={}, error=_error(error))
+
+
+async def _submit(
+    client: AsyncClient, item: BatchItem, base: Path, manifest: _Manifest, retries: int
+) -> str:
+    """The id of the request, which a repeat of the same finds again."""
+    state = await client.submit(
+        item.prompt,
+        model_id=item.model,
+        negative_prompt=item.negative_prompt,
+        image=base / item.image if item.image else None,
+        sampling=item.sampling,
+        outputs=item.outputs,
+        priority=item.priority,
+        idempotency_key=f"batch-{manifest.batch_id}-{item.id}-{item.digest}-{retries}",
     )
+    return state.spec.request_id
 
 
 async def _fetch(
@@ -198,6 +239,9 @@ async def _fetch(
 
 
 def _error(error: Any) -> dict[str, str]:
+    if isinstance(error, OSError):
+        subject = str(error.filename or "")
+        return {"reason": "OS_ERROR", "message": str(error), "subject": subject}
     return {"reason": error.reason, "message": error.message, "subject": error.subject}
 
 
@@ -206,9 +250,8 @@ def _tell(on_item: OnItem | None, result: BatchResult) -> None:
         on_item(result)
 
 
-def _first(group: BaseExceptionGroup[Unavailable]) -> Unavailable:
-    error: BaseException = group
+def _raise_first(errors: BaseExceptionGroup[BaseException]) -> NoReturn:
+    error: BaseException = errors
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
-    assert isinstance(error, Unavailable)
-    return error
+    raise error from None
