@@ -6,9 +6,9 @@ dispatched while the log is away.
 """
 
 import asyncio
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from fastvideo.clock import Clock
 from fastvideo.deployment.scheduling_policy import policy_document
@@ -43,10 +43,7 @@ from fastvideo.scheduling.events import (
     WorkerLost,
     WorkerReattached,
 )
-from fastvideo.scheduling.inputs import (
-    SchedulerInput,
-    Tick,
-)
+from fastvideo.scheduling.inputs import SchedulerInput, Tick
 from fastvideo.scheduling.notes import take_notes
 from fastvideo.scheduling.policy import SchedulingPolicy
 from fastvideo.scheduling.request_scheduler import ModelCatalog
@@ -63,6 +60,7 @@ from fastvideo_scheduler.rebuild import LowWater
 from fastvideo_scheduler.recovery import RecoverySource, acceptance_of, recover
 from fastvideo_scheduler.requests import LiveRequests
 from fastvideo_scheduler.stream import WorkerAddress
+from fastvideo_scheduler.together import first_to_end
 from fastvideo_scheduler.weights_log import WeightsLog
 
 _LOG: Final = get_logger(__name__)
@@ -136,7 +134,7 @@ class Leader:
         stayed away too long."""
         await self._appender.__aenter__()
         try:
-            await _first_to_end(self._lead(), self._journal.run(), self._fail_with_inputs())
+            await first_to_end(self._lead(), self._journal.run(), self._fail_with_inputs())
         finally:
             await self.fleet.close()
             self._spans.close()
@@ -144,7 +142,7 @@ class Leader:
 
     async def _lead(self) -> None:
         subscription = await self._take_over()
-        await _first_to_end(
+        await first_to_end(
             self._follow(subscription),
             self._tick(),
             self._keep_low_water(),
@@ -389,16 +387,3 @@ class Leader:
     def _link(self, worker: WorkerAddress, reported: int | None) -> WorkerLink:
         terms = LinkTerms(self._parts.scheduler_id, self.epoch, self._parts.worker_timeout_s)
         return WorkerLink(worker, terms, self._take_report, self._clock, reported=reported)
-
-
-async def _first_to_end(*works: Coroutine[Any, Any, None]) -> None:
-    """Run all until one ends, end the others, and raise what it raised."""
-    tasks = [asyncio.ensure_future(work) for work in works]
-    try:
-        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-    for task in done:
-        task.result()

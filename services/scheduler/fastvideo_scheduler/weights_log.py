@@ -1,5 +1,6 @@
 """What the log knows of models' weights, read once a term and kept up to date with it."""
 
+import asyncio
 from collections.abc import Iterable
 
 from fastvideo.events.catalog import payload_of
@@ -18,12 +19,16 @@ class WeightsLog:
         self._store = store
         self._known = KnownWeights()
         self._read: set[str] = set()
+        # Folding a stream twice would undo what was replaced, and workers attach together.
+        self._reading = asyncio.Lock()
 
     async def read(self, model_ids: Iterable[str]) -> None:
-        """Fold the streams of these models, unless they were read before."""
-        for model_id in sorted(set(model_ids) - self._read):
-            await self._fold(model_id)
-            self._read.add(model_id)
+        """Fold the streams of these models, unless they were read before; each is folded once,
+        however many ask at a time."""
+        async with self._reading:
+            for model_id in sorted(set(model_ids) - self._read):
+                await self._fold(model_id)
+                self._read.add(model_id)
 
     def take(self, attached: WorkerAttached) -> tuple[WeightsChanged, ...]:
         """What a worker's models change. The caller writes it, and nobody is told it again."""
