@@ -24,7 +24,6 @@ from fastvideo.scheduling.traces import (
     CacheAccess,
     CacheAccessed,
     ComponentsTraced,
-    WeightsChanged,
 )
 from fastvideo.scheduling.work import LoopRef, ModelState, StepResult
 
@@ -54,7 +53,7 @@ class _Node:
 class RunFold:
     """What is known of the run up to the last event that was taken."""
 
-    ABOUT_WORKERS: ClassVar[frozenset[str]] = frozenset({"WorkerAttached", "WeightsChanged"})
+    ABOUT_WORKERS: ClassVar[frozenset[str]] = frozenset({WorkerAttached.__name__})
 
     def __init__(self, request_id: str) -> None:
         self.request_id = request_id
@@ -84,8 +83,6 @@ class RunFold:
                 self._executed(payload)
             case WorkerAttached(worker_id=worker_id):
                 self._attached[worker_id] = payload
-            case WeightsChanged():
-                self._weights_changed(payload)
             case ComponentsTraced(request_id=self.request_id):
                 self._components[payload.unit_id] = payload
             case CacheAccessed(accesses=accesses):
@@ -163,22 +160,6 @@ class RunFold:
             return None
         placed = node.assigned.loop == loop and node.assigned.worker_id == worker_id
         return node if placed else None
-
-    def _weights_changed(self, event: WeightsChanged) -> None:
-        known = self._attached.get(event.worker_id)
-        if known is None:
-            return
-        instances = tuple(
-            replace(
-                instance,
-                weights_version=event.to_version,
-                adapter_versions=dict(event.adapter_versions),
-            )
-            if instance.model_instance_id == event.model_instance_id
-            else instance
-            for instance in known.instances
-        )
-        self._attached[event.worker_id] = replace(known, instances=instances)
 
 
 def _step(result: StepResult, loop_id: str, batch_size: int) -> LoggedStep:
