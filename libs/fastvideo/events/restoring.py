@@ -2,8 +2,9 @@
 
 What was appended after the backup is gone, and its offsets will be given again to other events.
 Readers that remember the undone history must not take the two for one: positions on the bus
-carry the log's epoch, projections and saved terms of another epoch are made anew, and leases
-jump beyond every epoch that a worker may have seen before.
+carry the log's epoch, projections of another epoch are made anew, and leases jump beyond every
+epoch that a worker may have seen before. Saved terms stay: of another epoch they are not folded,
+and tell the next leader that workers may be ahead of the log.
 """
 
 from typing import Final
@@ -43,7 +44,6 @@ async def begin_log_epoch(dsn: str) -> int:
             rows = await connection.fetch(_RAISE)
             await connection.execute(_REWIND)
             await connection.execute(_SKIP, LEASE_EPOCHS_SKIPPED)
-            await connection.execute("DELETE FROM snapshots")
     except NOT_MIGRATED as error:
         raise FailedPrecondition(
             "there is no event log in this database", reason="SCHEMA"

@@ -103,7 +103,8 @@ async def test_a_new_epoch_rewinds_readers_and_fences_old_holders(postgres_dsn: 
     assert await begin_log_epoch(postgres_dsn) == 2
     assert await store.load_checkpoint("relay") == {0: 3}
     assert await store.load_checkpoint("ahead") == {0: 3}
-    assert await store.load_snapshots("scheduler-0") == ()
+    # It tells the next leader that the log was restored.
+    assert await store.load_snapshots("scheduler-0") == (Snapshot(3, b"saved"),)
     with pytest.raises(Fenced):
         await store.append(command("s", fence=lease.fence))
     taken = await store.acquire_lease("scheduler-0", "new", 60.0)

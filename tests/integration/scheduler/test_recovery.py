@@ -9,6 +9,7 @@ import pytest
 from fastvideo.deployment.catalog import Catalog
 from fastvideo.errors import CorruptLog
 from fastvideo.events.records import AppendCommand, NewEvent, Snapshot, StreamAppend
+from fastvideo.events.restoring import begin_log_epoch
 from fastvideo.replay.saved_term import SavedTerm
 from fastvideo.scheduling import snapshot
 from fastvideo.scheduling.core import SchedulerCore
@@ -162,6 +163,25 @@ async def test_a_saved_term_of_before_a_term_that_began_anew_is_not_folded(
         assert time.monotonic() < deadline
         await asyncio.sleep(0.02)
     assert [e.anew for e in found] == [True, True, True]
+
+
+async def test_a_request_in_flight_at_the_backup_begins_again_after_the_restore(stage: Stage):
+    """Its worker may be ahead of the restored log, so nothing of the term before is folded."""
+    first = await stage.scheduler("scheduler-1")
+    worker = await stage.worker("w1", first)
+    worker.script.step_seconds = 0.02
+    await stage.submit("r1", steps=30)
+    await until(lambda: len(worker.batches) > 5)
+    await saved(stage)
+    worker.script.go.clear()
+    await stop(first)
+    assert await begin_log_epoch(stage.dsn) == 2
+    second = await stage.scheduler("scheduler-2")
+    worker._schedulers.append(second.address)
+    worker.script.go.set()
+    done = await stage.ended("r1")
+    assert (done.type, done.payload.metrics.attempts) == ("RequestCompleted", 2)
+    assert [e.anew for e in await elections(stage)] == [True, True]
 
 
 async def test_what_was_asked_while_nobody_led_is_taken_in_once(stage: Stage):
