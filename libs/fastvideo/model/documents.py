@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import yaml
 from pydantic import ConfigDict, TypeAdapter, ValidationError
@@ -12,6 +12,14 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 from fastvideo.errors import ContractViolation
 
 T = TypeVar("T")
+
+CHARACTERS_MAX: Final = 1_000_000
+NODES_MAX: Final = 100_000
+DEPTH_MAX: Final = 64
+BRACKETS_MAX: Final = 256
+# What constructors of the library raise for values that are not what their tag says.
+_NOT_MADE: Final = (yaml.YAMLError, ValueError, TypeError, AttributeError, OverflowError)
+"""The bounds of a document; the largest card of today has 600 values, 9 deep."""
 
 
 class InvalidDocument(ContractViolation):
@@ -32,18 +40,77 @@ def read_document(path: Path) -> dict[str, Any]:
 
     Raises InvalidDocument when it is not YAML, or no mapping.
     """
-    return parse_document(path.read_text(encoding="utf-8"), path.name)
+    try:
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise InvalidDocument(path.name, {"yaml": f"is not UTF-8: {error}"}) from error
+    return parse_document(text, path.name)
 
 
 def parse_document(text: str, source: str) -> dict[str, Any]:
     """The mapping that YAML, which came from `source`, holds. Raises as `read_document` does."""
     try:
-        loaded = yaml.safe_load(text)
-    except yaml.YAMLError as error:
+        _check_shape(text)
+        loaded = yaml.load(text, Loader=_Loader)
+    except _NOT_MADE as error:
         raise InvalidDocument(source, {"yaml": str(error)}) from error
     if not isinstance(loaded, dict):
         raise InvalidDocument(source, {"yaml": "the document must be a mapping"})
     return loaded
+
+
+class _Loader(yaml.SafeLoader):
+    """Safe, and bounded: what an alias stands for counts as often as it is named."""
+
+    def get_single_node(self) -> yaml.Node | None:
+        node: yaml.Node | None = super().get_single_node()
+        if node is not None and _size(node, {}) > NODES_MAX:
+            raise ValueError(f"holds more than {NODES_MAX} values, aliases written out")
+        return node
+
+
+def _check_shape(text: str) -> None:
+    """Raise ValueError for a text that no author writes, before anything is made of it."""
+    if len(text) > CHARACTERS_MAX:
+        raise ValueError(f"has more than {CHARACTERS_MAX} characters")
+    if _brackets(text) > BRACKETS_MAX:
+        raise ValueError(f"is deeper than {DEPTH_MAX}")
+    depth = nodes = 0
+    for event in yaml.parse(text, Loader=yaml.SafeLoader):
+        nodes += isinstance(event, yaml.NodeEvent)
+        depth += isinstance(event, yaml.CollectionStartEvent)
+        depth -= isinstance(event, yaml.CollectionEndEvent)
+        if depth > DEPTH_MAX or nodes > NODES_MAX:
+            raise ValueError(f"is deeper than {DEPTH_MAX} or holds more than {NODES_MAX} values")
+
+
+def _brackets(text: str) -> int:
+    """How deep brackets are nested at most, also those within quotes: a quick look."""
+    depth = deepest = 0
+    for character in text:
+        if character in "[{":
+            depth += 1
+            deepest = max(deepest, depth)
+        elif character in "]}":
+            depth -= 1
+    return deepest
+
+
+def _size(node: yaml.Node, known: dict[int, int]) -> int:
+    """How many values a node holds with its aliases written out. Raises ValueError for a circle."""
+    size = known.get(id(node))
+    if size is not None:
+        if size == 0:
+            raise ValueError("a value holds itself")
+        return size
+    known[id(node)] = 0
+    size = 1
+    if isinstance(node, yaml.MappingNode):
+        size += sum(_size(key, known) + _size(value, known) for key, value in node.value)
+    elif isinstance(node, yaml.SequenceNode):
+        size += sum(_size(one, known) for one in node.value)
+    known[id(node)] = size
+    return size
 
 
 def parse(cls: type[T], data: Mapping[str, Any], source: str) -> T:
@@ -53,7 +120,7 @@ def parse(cls: type[T], data: Mapping[str, Any], source: str) -> T:
     """
     try:
         parsed: dict[str, T] = _adapter(cls).validate_json(json.dumps({"": data}), strict=True)
-    except (ValidationError, TypeError) as error:
+    except (ValidationError, TypeError, ValueError) as error:
         raise InvalidDocument(source, _problems(error)) from error
     return parsed[""]
 
@@ -69,8 +136,8 @@ def _adapter(cls: Any) -> TypeAdapter[Any]:
     return TypeAdapter(dict[str, cls], config=ConfigDict(extra="forbid"))
 
 
-def _problems(error: ValidationError | TypeError) -> dict[str, str]:
-    if isinstance(error, TypeError):
+def _problems(error: ValidationError | TypeError | ValueError) -> dict[str, str]:
+    if not isinstance(error, ValidationError):
         return {"yaml": f"the document holds a value that is not plain data: {error}"}
     problems = {}
     for fault in error.errors():

@@ -54,7 +54,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         threading.Thread(target=_leave_at_end, args=(source.fileno(),), daemon=True).start()
         _replay(options, worker_pb2.ReplayRequest.FromString(message), output)
     except FastVideoError as error:
-        sys.stderr.write(json.dumps(asdict(error_detail(error))) + "\n")
+        told = {"kind": type(error).__name__, "detail": asdict(error_detail(error))}
+        sys.stderr.write(json.dumps(told) + "\n")
         return 1
     return 0
 

@@ -174,10 +174,10 @@ def _error_of(code: int, said: Sequence[str], *, stopping: bool) -> FastVideoErr
     """The error that a process ended with, or that it ended at all."""
     if stopping:
         return Unavailable("this worker stops", reason="DRAINING")
-    with suppress(ValueError, TypeError, IndexError):
-        detail: Any = json.loads(said[-1])
-        if isinstance(detail, Mapping):
-            return error_of(ErrorDetail(**detail))
+    with suppress(ValueError, TypeError, KeyError, IndexError):
+        told: Any = json.loads(said[-1])
+        if isinstance(told, Mapping):
+            return error_of(ErrorDetail(**told["detail"]), told["kind"])
     return Unavailable(
         f"the replay's process ended with status {code}",
         reason="REPLAY_DIED",

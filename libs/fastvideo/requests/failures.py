@@ -13,6 +13,7 @@ _KINDS: Final[dict[str, type[FastVideoError]]] = {
     for kind in vars(errors).values()
     if isinstance(kind, type) and issubclass(kind, FastVideoError) and kind is not InvalidField
 }
+_BY_NAME: Final = {kind.__name__: kind for kind in _KINDS.values()}
 
 
 def error_detail(error: FastVideoError) -> ErrorDetail:
@@ -25,13 +26,13 @@ def error_detail(error: FastVideoError) -> ErrorDetail:
     )
 
 
-def error_of(detail: ErrorDetail) -> FastVideoError:
-    """The exception of a failure, of the kind that its reason names if one does."""
-    if detail.reason == InvalidField.default_reason:
+def error_of(detail: ErrorDetail, kind_name: str = "") -> FastVideoError:
+    """The exception of a failure: of the named kind, else of the one that its reason names."""
+    if InvalidField.__name__ == kind_name or detail.reason == InvalidField.default_reason:
         return InvalidField.retold(
             detail.message, field=detail.subject, attributes=detail.attributes
         )
-    kind = _KINDS.get(detail.reason, FastVideoError)
+    kind = _BY_NAME.get(kind_name) or _KINDS.get(detail.reason, FastVideoError)
     return kind(
         detail.message,
         reason=detail.reason,

@@ -39,6 +39,8 @@ _CODES: Final[tuple[tuple[type[errors.FastVideoError], int], ...]] = (
     (errors.Cancelled, code_pb2.CANCELLED),
     (errors.DeadlineExceeded, code_pb2.DEADLINE_EXCEEDED),
     (errors.Unavailable, code_pb2.UNAVAILABLE),
+    # Whoever asks can do nothing but say which event it is; the people who run it need that.
+    (errors.CorruptLog, code_pb2.DATA_LOSS),
 )
 _CLASSES: Final[dict[int, type[errors.FastVideoError]]] = {
     code_pb2.NOT_FOUND: errors.NotFound,
@@ -49,6 +51,7 @@ _CLASSES: Final[dict[int, type[errors.FastVideoError]]] = {
     code_pb2.CANCELLED: errors.Cancelled,
     code_pb2.DEADLINE_EXCEEDED: errors.DeadlineExceeded,
     code_pb2.UNAVAILABLE: errors.Unavailable,
+    code_pb2.DATA_LOSS: errors.CorruptLog,
 }
 _PRECONDITIONS: Final[dict[str, type[errors.FastVideoError]]] = {
     kind.default_reason: kind for kind in (errors.Fenced, errors.CheckpointError)
@@ -68,6 +71,14 @@ def to_status(error: BaseException) -> status_pb2.Status:
             code_pb2.INTERNAL,
             "internal error; the server's log says more",
             [error_details_pb2.ErrorInfo(reason=reason, domain=DOMAIN)],
+        )
+    if isinstance(error, errors.CorruptLog):
+        # Where, and what to do; its own words may tell of files.
+        where = f": {error.subject}" if error.subject else ""
+        error = errors.CorruptLog(
+            f"the event log is damaged ({error.reason}{where}); `fastvideo log verify` says where",
+            reason=error.reason,
+            subject=error.subject,
         )
     info = error_details_pb2.ErrorInfo(reason=error.reason, domain=DOMAIN)
     info.metadata.update(_bounded_attributes(error.attributes))

@@ -67,7 +67,6 @@ def test_an_invalid_field_is_a_bad_request_that_names_field_and_allowed_values()
     ("error", "reason"),
     [
         (ValueError("select * from secrets where dsn = 'x'"), "INTERNAL"),
-        (errors.CorruptLog("gap at 7 in /var/lib/fastvideo"), "CORRUPT_LOG"),
         (errors.ContractViolation("loop kept a tensor"), "CONTRACT_VIOLATION"),
     ],
 )
@@ -78,6 +77,16 @@ def test_what_the_caller_cannot_act_on_is_internal_and_leaks_nothing(
     assert status.code == code_pb2.INTERNAL
     assert str(error) not in str(status)
     assert detail(status, error_details_pb2.ErrorInfo).reason == reason
+
+
+def test_a_damaged_log_is_told_with_its_place_and_without_its_words() -> None:
+    error = errors.CorruptLog("gap at 7 in /var/lib/x", reason="WRONG_DIGEST", subject="evt_7")
+    status = to_status(error)
+    assert status.code == code_pb2.DATA_LOSS
+    assert "/var" not in str(status)
+    back = from_status(status)
+    assert isinstance(back, errors.CorruptLog)
+    assert (back.reason, "evt_7" in back.message) == ("WRONG_DIGEST", True)
 
 
 def test_secrets_and_long_texts_stay_out_of_a_status() -> None:
