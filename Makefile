@@ -13,6 +13,8 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # Linters and generators call each other by name.
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
+# Most tests wait for servers: several files at a time, each with servers of its own.
+PARALLEL := --dist loadfile --numprocesses
 SOURCES := libs services proto tests
 TYPED := libs services proto/generate.py
 CONTROL_TESTS := $(wildcard $(addprefix tests/unit/,house artifacts blobs bus client cli deployment \
@@ -33,13 +35,13 @@ demo: setup ## A prompt becomes out/demo.mp4 and out/demo.png through the real s
 	@echo 'The stack goes on running for the next prompt; make down stops it.'
 
 test: setup ## The fast suite
-	$(BIN)/python -m pytest -m "not slow and not gpu"
+	$(BIN)/python -m pytest $(PARALLEL) 3 -m "not slow and not gpu"
 
 test-plain: ## The pure tests with Python alone: no pytest, no package
 	$(PYTHON) -S tests/run.py
 
 test-slow: setup ## What takes long: random kills, parity over many shapes
-	$(BIN)/python -m pytest -m "slow and not gpu"
+	$(BIN)/python -m pytest $(PARALLEL) 2 -m "slow and not gpu"
 
 bench: setup ## Measure, print one table, keep JSON in bench/results
 	$(BIN)/python tests/bench/run.py

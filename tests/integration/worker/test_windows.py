@@ -93,11 +93,11 @@ async def test_a_release_ends_the_window_at_the_next_boundary(
     attach: Attach, driver: Any, entry: CatalogEntry, make_spec: MakeSpec
 ) -> None:
     async with attach() as client:
-        going = await driver(client, entry, make_spec("going", steps=40)).until("denoise")
-        staying = await driver(client, entry, make_spec("staying", steps=40)).until("denoise")
+        going = await driver(client, entry, make_spec("going", steps=400)).until("denoise")
+        staying = await driver(client, entry, make_spec("staying", steps=400)).until("denoise")
         before = await driver(client, entry, make_spec("before", steps=2)).until("denoise")
         await client.dispatch(before)
-        await client.dispatch(going, staying, window=40)
+        await client.dispatch(going, staying, window=400)
         # What stood before the window is done, so the window runs.
         await client.next(BatchExecuted)
         await client.release("going")
@@ -106,7 +106,7 @@ async def test_a_release_ends_the_window_at_the_next_boundary(
         of_staying = [r for r in executed.results if r.loop.request_id == "staying"]
         assert of_going[-1].error is not None
         assert of_going[-1].error.reason == "LOOP_RELEASED"
-        assert len(of_going) <= len(of_staying) < 40
+        assert len(of_going) <= len(of_staying) < 400
         health = await client.stub.Health(worker_pb2.HealthRequest(), timeout=5)
         assert health.loops == 2
         await client.release("staying")
