@@ -6,6 +6,7 @@ A new leader finds these in the log; a replay of its decisions finds the same.
 from collections.abc import MutableMapping
 from dataclasses import dataclass, replace
 from datetime import datetime
+from typing import Final
 
 from fastvideo.events.catalog import TERMINAL, check_known, payload_of
 from fastvideo.events.records import StoredEvent
@@ -20,6 +21,8 @@ from fastvideo.requests.types import RequestSpec
 from fastvideo.scheduling.inputs import CancelRequested, RequestSubmitted
 from fastvideo.scheduling.work import CancelScope, CancelScopeKind
 from fastvideo.wire import decode
+
+_HISTORY: Final = frozenset({RequestStarted.__name__, RequestProgressed.__name__})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,6 +90,14 @@ def fold_record(live: MutableMapping[str, LiveRecord], stored: StoredEvent) -> N
         live[stored.stream_id] = replace(record, cancels=cancels)
     else:
         check_known(stored)
+
+
+def had_gone_before(stored: StoredEvent, epoch: int) -> bool:
+    """Whether an event tells how far a request had come when the term of an epoch began.
+
+    Only earlier leaders write of that, each under its epoch; clocks have no part in it.
+    """
+    return 0 < stored.fence_epoch < epoch and stored.type in _HISTORY
 
 
 def submitted(record: LiveRecord) -> RequestSubmitted:

@@ -13,22 +13,17 @@ from fastvideo.replay.live_records import (
     accepted_record,
     cancel_requested,
     fold_record,
+    had_gone_before,
     submitted,
 )
 from fastvideo.replay.shard_entries import ShardEntry, missing_input
-from fastvideo.requests.events import (
-    RequestAccepted,
-    RequestCancelRequested,
-    RequestProgressed,
-    RequestStarted,
-)
+from fastvideo.requests.events import RequestAccepted, RequestCancelRequested
 from fastvideo.requests.reading import read_events
 from fastvideo.requests.state import STREAM_PREFIX
 from fastvideo.scheduling.events import LeaderElected
 from fastvideo.scheduling.inputs import SchedulerInput
 
 AT_ONCE_MAX: Final = 8
-_HISTORY: Final = frozenset({RequestStarted.__name__, RequestProgressed.__name__})
 
 
 class LogInputs:
@@ -84,8 +79,7 @@ class LogInputs:
         async for stored in read_events(self._log, record.spec.request_id, 1):
             if stored.fence_epoch >= anew_epoch:
                 break
-            # What earlier leaders had done with it; only they wrote of that.
-            if stored.fence_epoch and stored.type in _HISTORY:
+            if had_gone_before(stored, anew_epoch):
                 fold_record(live, stored)
         return live[accepted.stream_id]
 

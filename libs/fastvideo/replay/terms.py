@@ -1,7 +1,6 @@
 """The terms of a shard's leaders: where one began of which nothing before is part."""
 
 from dataclasses import dataclass
-from datetime import datetime
 
 from fastvideo.events.catalog import payload_of
 from fastvideo.events.seeking import pages_before
@@ -15,8 +14,8 @@ class TermBegun:
 
     # Of the stream, before the election.
     version: int
-    # Before it, requests went on as the log tells; the term took them in from there.
-    at: datetime
+    # Under earlier ones requests went on as the log tells; the term took them in from there.
+    epoch: int
 
 
 async def begun_anew(log: EventLog, stream: str, version: int, floor: int = 0) -> TermBegun | None:
@@ -29,7 +28,7 @@ async def begun_anew(log: EventLog, stream: str, version: int, floor: int = 0) -
             if stored.stream_version > floor and stored.type == LeaderElected.__name__:
                 payload = payload_of(stored)
                 if isinstance(payload, LeaderElected) and payload.anew:
-                    return TermBegun(stored.stream_version - 1, stored.recorded_at)
+                    return TermBegun(stored.stream_version - 1, payload.epoch)
         if page and page[0].stream_version <= floor:
             return None
     return None

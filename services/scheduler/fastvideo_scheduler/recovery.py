@@ -9,7 +9,6 @@ the log and begin again (`rebuild`).
 
 from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
 from typing import Final
 
 from fastvideo.errors import CorruptLog, FailedPrecondition, FastVideoError, Unavailable
@@ -21,6 +20,7 @@ from fastvideo.replay.live_records import (
     accepted_record,
     cancel_requested,
     fold_record,
+    had_gone_before,
     submitted,
 )
 from fastvideo.replay.saved_term import Acceptance, SavedTerm
@@ -136,7 +136,7 @@ async def _fold_unsaved(source: RecoverySource) -> Recovered | None:
     if begun is None:
         return None
     core = SchedulerCore(source.models, policy=source.policy)
-    found = await _read_requests(source.store, {}, known_before=begun.at)
+    found = await _read_requests(source.store, {}, anew_epoch=begun.epoch)
     return await _fold(source, core, found, begun.version, ())
 
 
@@ -222,21 +222,16 @@ class _Requests:
             check_known(stored)
 
     def add_known(self, stored: StoredEvent) -> None:
-        """Take in an event that the term that is folded knew when it began.
-
-        Its requests were submitted as far as they had come, and what was cancelled was told.
-        """
-        self.add(stored)
-        request_id = stored.stream_id.removeprefix(STREAM_PREFIX)
-        record = self.accepted.get(request_id)
-        if record is None or stored.type == RequestAccepted.__name__:
+        """Take in an event of before the term that is folded: its requests were submitted as far
+        as they had come."""
+        record = self.accepted.get(stored.stream_id.removeprefix(STREAM_PREFIX))
+        if record is None:
             return
         live = {stored.stream_id: record}
         fold_record(live, stored)
-        if stored.stream_id in live:
-            record = live[stored.stream_id]
-            self.accepted[request_id] = record
-            self.inputs[record.event_id] = submitted(record)
+        record = live[stored.stream_id]
+        self.accepted[record.spec.request_id] = record
+        self.inputs[record.event_id] = submitted(record)
 
     def untaken(self) -> list[LiveRecord]:
         """Live requests that nobody has taken in, by the time of acceptance."""
@@ -250,14 +245,14 @@ class _Requests:
 
 
 async def _read_requests(
-    store: EventStore, cursors: Mapping[int, int], known_before: datetime | None = None
+    store: EventStore, cursors: Mapping[int, int], anew_epoch: int = 0
 ) -> _Requests:
     found = _Requests()
     for partition in range(store.partition_count):
         cursor = cursors.get(partition, 0)
         while events := await store.read_partition(partition, cursor, READ_MAX):
             for stored in events:
-                if known_before is not None and stored.recorded_at < known_before:
+                if had_gone_before(stored, anew_epoch):
                     found.add_known(stored)
                 else:
                     found.add(stored)
