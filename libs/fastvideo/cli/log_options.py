@@ -75,7 +75,10 @@ def parse_moment(text: str, option: str, now: datetime | None = None) -> datetim
     if not text:
         return None
     if found := re.fullmatch(r"(\d{1,9})([smhd])", text):
-        return (now or datetime.now(UTC)) - timedelta(**{_UNITS[found[2]]: int(found[1])})
+        try:
+            return (now or datetime.now(UTC)) - timedelta(**{_UNITS[found[2]]: int(found[1])})
+        except (OverflowError, ValueError):
+            raise typer.BadParameter(f"{text!r} is before all time", param_hint=option) from None
     try:
         moment = datetime.fromisoformat(text)
     except ValueError as error:

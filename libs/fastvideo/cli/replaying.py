@@ -29,6 +29,8 @@ from fastvideo.requests.behavior import BEHAVIOR_PREFIX
 
 EXIT_DIFFERS: Final = 1
 EXIT_NO_ANSWER: Final = 2
+PARTITION_DIGITS_MAX: Final = 6
+OFFSET_DIGITS_MAX: Final = 18
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +83,7 @@ def replay(
         with view as shown:
             on_told = shown.show if shown is not None else None
             report = run(_run(address, request, here, on_told))
-    except FastVideoError as error:
+    except Exception as error:  # An exit code of 1 says that something differs, and nothing else.
         code = failures.report(error, as_json=as_json)
         interrupted = code == failures.EXIT_INTERRUPTED
         raise typer.Exit(code if interrupted else EXIT_NO_ANSWER) from error
@@ -130,6 +132,12 @@ def parse_until(given: Sequence[str]) -> Mapping[int, int]:
         partition, _, offset = text.rpartition(":")
         if not offset.isdecimal() or not (partition.isdecimal() or not partition):
             raise typer.BadParameter(f"{text!r} is not [PARTITION:]OFFSET", param_hint="--until")
+        if len(partition) > PARTITION_DIGITS_MAX or len(offset) > OFFSET_DIGITS_MAX:
+            raise typer.BadParameter(f"{text!r} is beyond every log", param_hint="--until")
+        if int(partition or 0) in until:
+            raise typer.BadParameter(
+                f"partition {int(partition or 0)} is there twice", param_hint="--until"
+            )
         until[int(partition or 0)] = int(offset)
     return until
 

@@ -141,6 +141,8 @@ def test_times_are_moments_or_spans() -> None:
     assert parse_moment("2026-01-02T13:00:00+01:00", "--since") == now
     with pytest.raises(typer.BadParameter):
         parse_moment("yesterday", "--since")
+    with pytest.raises(typer.BadParameter):
+        parse_moment("999999999d", "--since")
 
 
 def test_options_become_a_filter() -> None:

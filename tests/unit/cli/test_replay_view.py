@@ -1,5 +1,8 @@
 """How a replay's report reads."""
 
+import pytest
+import typer
+
 from fastvideo.cli.replay_view import report_lines
 from fastvideo.cli.replaying import parse_until
 from fastvideo.replay.types import Comparison, PolicyFigures, Promise, ReplayKind, ReplayReport
@@ -64,3 +67,9 @@ def test_a_state_of_the_past_is_shown() -> None:
 
 def test_offsets_are_of_partition_0_unless_another_is_named() -> None:
     assert parse_until(["12", "3:4"]) == {0: 12, 3: 4}
+
+
+@pytest.mark.parametrize("given", [["x"], ["1:2:3"], ["9" * 19], ["1234567:1"], ["5", "6"], ["-1"]])
+def test_offsets_that_are_none_are_wrong_usage(given: list[str]) -> None:
+    with pytest.raises(typer.BadParameter):
+        parse_until(given)
