@@ -125,8 +125,9 @@ async def run_batch(
     At most `at_once` are asked for at a time. An item that fails harms no other; `retry_failed`
     asks anew for those that an earlier run has noted as failed. `base` is where images are
     relative to. Raises InvalidField for ids that are empty or there twice, Unavailable when nobody
-    answers any more, after which the same call goes on, Cancelled when the client is closed meanwhile, OSError when the manifest cannot be written,
-    and FailedPrecondition when the folder holds another thing's manifest.
+    answers any more, after which the same call goes on, Cancelled when the client is closed
+    meanwhile, OSError when the manifest cannot be written, and FailedPrecondition when the folder
+    holds another thing's manifest.
     """
     _check_ids(items)
     manifest = await asyncio.to_thread(_Manifest.open, folder / MANIFEST)
