@@ -38,6 +38,7 @@ from fastvideo.scheduling.events import Decision, LeaderElected
 from fastvideo.scheduling.inputs import RequestSubmitted
 from fastvideo.scheduling.request_scheduler import ModelCatalog
 from fastvideo.scheduling.stream import shard_stream
+from fastvideo.scheduling.subjects import requests_of_decision
 from fastvideo.wire import decode
 
 WHOLE_SHARD: Final = frozenset({"", "scheduler"})
@@ -175,7 +176,7 @@ class _Run:
         return mine or any(map(self._is_mine, logged))
 
     def _is_mine(self, decision: Decision) -> bool:
-        return self._span.request_id in requests_of(decision)
+        return self._span.request_id in requests_of_decision(decision)
 
     def _comparison(
         self, entry: ShardEntry, found: Sequence[Decision], *, equal: bool
@@ -227,15 +228,6 @@ class _Run:
             f"the scheduler decides otherwise: {more}{tally.differing} of {tally.compared} "
             f"decisions {whose} differ, first {tally.first.subject}"
         )
-
-
-def requests_of(decision: Decision) -> tuple[str, ...]:
-    """The requests that a decision is about."""
-    loops = getattr(decision, "loops", ())
-    loop = getattr(decision, "loop", None)
-    request_id = getattr(decision, "request_id", "")
-    named = [one.request_id for one in (*loops, *((loop,) if loop is not None else ()))]
-    return tuple(dict.fromkeys([*named, *([request_id] if request_id else [])]))
 
 
 def _summary(decisions: Sequence[Decision]) -> str:

@@ -18,10 +18,7 @@ from fastvideo.scheduling.effects import TERMINAL
 from fastvideo.scheduling.events import (
     AssignLoop,
     BatchExecuted,
-    CancelLoop,
     Decision,
-    DeferLoop,
-    DispatchBatch,
     LeaderElected,
     LoopFailed,
     LoopPrepared,
@@ -33,9 +30,9 @@ from fastvideo.scheduling.events import (
     WorkerDraining,
     WorkerLost,
     WorkerReattached,
-    YieldBatch,
 )
 from fastvideo.scheduling.notes import requests_of
+from fastvideo.scheduling.subjects import requests_of_decision
 from fastvideo.scheduling.traces import (
     ComponentsTraced,
     NonFiniteFound,
@@ -187,7 +184,7 @@ class Provenance:
 
     def of_decisions(self, decisions: Iterable[Decision], now: datetime) -> EventMetadata:
         """About the requests that were decided on."""
-        return self._shared((id_ for made in decisions for id_ in _requests_of(made)), now)
+        return self._shared((id_ for made in decisions for id_ in requests_of_decision(made)), now)
 
     def of_decision(self, request_id: str, decision: Decision, now: datetime) -> EventMetadata:
         """About a request, and the loop that the decision tells of."""
@@ -271,15 +268,3 @@ def _versions_of(instance: ModelState) -> dict[str, str]:
 def about_program(now: datetime) -> EventMetadata:
     """About no request: only which program says it."""
     return EventMetadata(versions={"fastvideo": program_version()}, occurred_at=now)
-
-
-def _requests_of(decision: Decision) -> tuple[str, ...]:
-    match decision:
-        case AssignLoop() | DeferLoop() | CancelLoop():
-            return (decision.loop.request_id,)
-        case YieldBatch():
-            return ()
-        case DispatchBatch():
-            return tuple(loop.request_id for loop in decision.loops)
-        case _:
-            return (decision.request_id,)

@@ -13,7 +13,6 @@ from fastvideo.artifacts.events import (
 )
 from fastvideo.events.types import EventPayload
 from fastvideo.explain.headline import span
-from fastvideo.replay.decisions import requests_of
 from fastvideo.requests.events import (
     RequestAccepted,
     RequestCancelled,
@@ -27,6 +26,7 @@ from fastvideo.requests.events import (
 )
 from fastvideo.scheduling import events as shard
 from fastvideo.scheduling import traces
+from fastvideo.scheduling.subjects import requests_of_decision
 
 _NAMED_MAX = 3
 
@@ -128,7 +128,7 @@ def _batch(payload: shard.BatchExecuted, about: str) -> str:
 
 
 def _decided(decisions: Sequence[shard.Decision], about: str) -> str:
-    own = [one for one in decisions if about in requests_of(one)]
+    own = [one for one in decisions if about in requests_of_decision(one)]
     counted = Counter(type(one).__name__ for one in own or decisions)
     if not counted:
         return "nothing"
