@@ -304,7 +304,9 @@ def _prompt_key(log: Sequence[Event]) -> CacheKey:
 
 
 @pytest.mark.row("OBS-06")
-def test_the_result_of_a_parity_check_is_kept_in_the_stream_of_its_model(traced: Stack) -> None:
+def test_parity_results_and_weight_changes_are_events_in_the_stream_of_their_model(
+    traced: Stack,
+) -> None:
     options = ("--steps", "2", "--seed", "0", "--json")
     outcome = traced.run("parity", DIGITS, "--record", *options)
     assert outcome.code == 0, outcome.err
@@ -315,3 +317,10 @@ def test_the_result_of_a_parity_check_is_kept_in_the_stream_of_its_model(traced:
     assert all(event.payload.passed for event in kept)
     assert {event.name for event in kept} == {"parity.checked"}
     assert {event.metadata.model_id for event in kept} == {DIGITS}
+    changed = [event for event in events if isinstance(event.payload, WeightsChanged)]
+    assert changed
+    assert {event.name for event in changed} == {"weights.changed"}
+    for event in changed:
+        assert event.payload.to_version == event.metadata.versions["weights"]
+        assert event.metadata.model_id == DIGITS
+        assert event.metadata.worker_id == "worker-1"

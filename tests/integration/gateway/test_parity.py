@@ -16,8 +16,6 @@ from fastvideo.scheduling.known_weights import model_stream
 from fastvideo.scheduling.traces import ParityChecked
 from tests.integration.gateway.worlds import MODEL, World
 
-pytestmark = pytest.mark.row("OBS-06")
-
 CHECK = ParityChecked(
     model_id=MODEL,
     card_digest="c" * 64,

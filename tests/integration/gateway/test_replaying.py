@@ -184,7 +184,6 @@ async def test_a_caller_that_leaves_frees_its_place(world: World) -> None:
         assert (await client.replay(ReplayKind.STATE, request_id)).equal
 
 
-@pytest.mark.row("OBS-05")
 async def test_the_span_of_a_replay_links_to_the_trace_of_the_original(world: World) -> None:
     with recorded_spans() as spans:
         request_id = await running(world)

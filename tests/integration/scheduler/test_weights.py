@@ -15,7 +15,7 @@ from fastvideo_scheduler.app import RunningScheduler
 from tests.integration.scheduler.conftest import Stage, until
 from tests.integration.scheduler.scripted_worker import MODEL, ScriptedWorker
 
-pytestmark = [pytest.mark.timeout(90), pytest.mark.row("OBS-06")]
+pytestmark = pytest.mark.timeout(90)
 
 
 class Reweighted(ScriptedWorker):
