@@ -2,8 +2,8 @@
 
 from fastvideo.scheduling.events import (
     AssignLoop,
-    CancelRequest,
     DispatchBatch,
+    RestartRequest,
     YieldBatch,
 )
 from fastvideo.scheduling.subjects import requests_of_decision
@@ -17,5 +17,5 @@ def test_each_request_of_a_decision_is_named_once() -> None:
         "r2",
     )
     assert requests_of_decision(AssignLoop(loop=loops[1])) == ("r2",)
-    assert requests_of_decision(CancelRequest(request_id="r3")) == ("r3",)
+    assert requests_of_decision(RestartRequest(request_id="r3")) == ("r3",)
     assert requests_of_decision(YieldBatch(batch_id="b")) == ()
