@@ -5,6 +5,7 @@ Both are an operator's, and go to the database itself: whoever may run them has 
 
 import asyncio
 import json
+import os
 from collections.abc import AsyncIterator
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fastvideo.cli.config import load_config
 from fastvideo.cli.options import AsJson
 from fastvideo.cli.stack import DataOption
 
@@ -74,11 +76,13 @@ def archive(
     A range is archived, read back, compared, recorded and only then dropped. Refused while a
     projection, a consumer, the relay or a scheduler has not read it. Archives are kept for ever.
     """
+    from fastvideo.events.open_log import LogConfig
     from fastvideo.local.database import running_archive, running_database
 
     url = archive_url or running_archive(data)
     dsn = postgres_url or running_database(data)
-    records = asyncio.run(_archive(dsn, url, before, partition, tuple(without or ()), as_json))
+    config = LogConfig(dsn, url, load_config(os.environ).s3_endpoint)
+    records = asyncio.run(_archive(config, before, partition, tuple(without or ()), as_json))
     if as_json:
         typer.echo(json.dumps([_as_data(record) for record in records]))
     elif not records:
@@ -115,7 +119,8 @@ def erase(
     url = archive_url or ("" if postgres_url else running_archive(data))
     if not yes:
         typer.confirm(f"Erase all texts of tenant {tenant!r}? This cannot be undone", abort=True)
-    done = asyncio.run(_erase(LogConfig(dsn, url), tenant, reason, force=force))
+    config = LogConfig(dsn, url, load_config(os.environ).s3_endpoint)
+    done = asyncio.run(_erase(config, tenant, reason, force=force))
     if as_json:
         typer.echo(json.dumps(asdict(done)))
     elif done.repeated:
@@ -125,19 +130,18 @@ def erase(
 
 
 async def _archive(
-    dsn: str,
-    archive_url: str,
+    config: "LogConfig",
     before: str,
     partition: int | None,
     without: tuple[str, ...],
     as_json: bool,
 ) -> list["ArchiveRecord"]:
     from fastvideo.events.archive.archiver import Archiver
-    from fastvideo.events.open_log import LogConfig
     from fastvideo.events.postgres import PostgresEventStore
     from fastvideo.events.postgres_pool import PostgresPool
 
-    blobs = LogConfig(dsn, archive_url).archive()
+    dsn = config.postgres_dsn
+    blobs = config.archive()
     assert blobs is not None
     store = await PostgresEventStore.open(dsn, archive=blobs)
     pool = await PostgresPool.open(dsn, connections_max=1)
