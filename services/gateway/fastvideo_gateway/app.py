@@ -94,7 +94,7 @@ def assemble(
         watches=WatchHub(log, wakeups, polling),
         explainer=Explainer(log, clock, shard),
         models=ModelDirectory(catalog, index),
-        parity=ParityRecorder(appender, catalog, clock),
+        parity=ParityRecorder(log, appender, catalog, clock),
     )
     return Core(parts, projector)
 

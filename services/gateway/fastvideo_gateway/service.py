@@ -14,7 +14,6 @@ from fastvideo.requests.types import RequestStatus
 from fastvideo.rpc.identity import DEFAULT_TENANT
 from fastvideo.rpc.names import check_name, require_name
 from fastvideo.rpc.unknown_fields import refuse_unknown_fields
-from fastvideo.scheduling.traces import ParityChecked
 from fastvideo.scheduling.work import CancelScope, CancelScopeKind
 from fastvideo_gateway.cancellation import SCOPES, Canceller
 from fastvideo_gateway.explaining import Explainer
@@ -130,8 +129,7 @@ class GatewayService(gateway_pb2_grpc.GatewayServiceServicer):
         self, request: gateway_pb2.RecordParityRequest, context: object
     ) -> gateway_pb2.RecordParityResponse:
         refuse_unknown_fields(request)
-        checks = [wire.from_proto(ParityChecked, check) for check in request.checks]
-        await self._parts.parity.record(checks, request.idempotency_key)
+        await self._parts.parity.record(request, DEFAULT_TENANT)
         return gateway_pb2.RecordParityResponse()
 
     async def ListModels(

@@ -8,7 +8,7 @@ import pytest
 
 from fastvideo import wire
 from fastvideo.api.gateway.v1 import gateway_pb2
-from fastvideo.errors import InvalidField, NotFound
+from fastvideo.errors import AlreadyExists, InvalidField, NotFound
 from fastvideo.events.catalog import event_of
 from fastvideo.events.types import Event
 from fastvideo.rpc.errors import from_rpc_error
@@ -55,6 +55,18 @@ async def test_a_repeated_key_records_once(world: World):
     for _ in range(2):
         await record(world, CHECK, key="nightly-1")
     assert len(await kept(world)) == 1
+
+
+async def test_a_key_of_other_results_is_refused(world: World):
+    failed = replace(CHECK, rung="C1", passed=False, max_abs_difference=1.0)
+    first = (CHECK, failed)
+    await record(world, *first, key="nightly-2")
+    for other in ((CHECK,), (failed, CHECK), (replace(CHECK, subject="vae"), failed)):
+        with pytest.raises(AlreadyExists) as caught:
+            await record(world, *other, key="nightly-2")
+        assert caught.value.reason == "IDEMPOTENCY_KEY_REUSED"
+    await record(world, *first, key="nightly-2")
+    assert [event.payload for event in await kept(world)] == list(first)
 
 
 async def test_nobody_speaks_for_a_worker(world: World):
