@@ -43,7 +43,7 @@ def replay(request: ReplayRequest, run: LoggedRun, host: Host, tell: Tell) -> Re
     if again.first is not None and tally.first is not None:
         tell(ReplayProgress(message=f"searching {tally.first.subject} for the layer"))
         tally.explain_first(_explained(host, tally.first, again))
-    equal = not tally.differing or _is_within(promise, tally)
+    equal = again.error is None and (not tally.differing or _is_within(promise, tally))
     report = tally.report(
         promise=promise,
         equal=equal,
@@ -89,6 +89,8 @@ def _headline(run: LoggedRun, tally: Tally, promise: Promise, equal: bool, again
     if not tally.compared:
         return f"{run.spec.request_id} computed nothing that the log could be compared with"
     first = tally.first
+    if first is None and again.error is not None:
+        return f"{run.spec.request_id} fails today: {again.error.message}"
     if first is None:
         so_far = "" if run.status is RequestStatus.COMPLETED else ", as far as it came,"
         return f"{run.spec.request_id}{so_far} gives the same bits: {tally.compared} comparisons"
