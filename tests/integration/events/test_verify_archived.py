@@ -1,5 +1,6 @@
 """Verifying a log of which ranges are archived, in several partitions."""
 
+import threading
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -9,6 +10,7 @@ import asyncpg
 import pytest
 
 from fastvideo.blobs import open_blobs
+from fastvideo.events.archive import format as archive_format
 from fastvideo.events.archive.checks import StoredArchiveChecks
 from fastvideo.events.catalog import new_event
 from fastvideo.events.migrate import upgrade
@@ -17,7 +19,7 @@ from fastvideo.events.reading.filters import EventFilter
 from fastvideo.events.reading.inspection import PostgresInspection
 from fastvideo.events.reading.reader import LogReader
 from fastvideo.events.reading.verifying import LogFault, Verifier
-from fastvideo.events.records import AppendCommand, LogLimits, StreamAppend
+from fastvideo.events.records import AppendCommand, LogLimits, StreamAppend, payload_digest
 from fastvideo.events.types import EventMetadata
 from fastvideo.requests.events import RequestProgressed
 from tests.contract.archived_store import ArchivedEventStore
@@ -89,6 +91,24 @@ async def test_a_stream_that_does_not_go_on_where_its_archive_ends_is_named(log:
     _, faults = await log.verify()
     assert faults
     assert {fault.stream_id for fault in faults} == {"request-r3"}
+
+
+async def test_archives_are_checked_beside_the_event_loop(
+    log: Archived, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    digest = payload_digest
+    threads: list[int] = []
+
+    def noted(payload: bytes) -> bytes:
+        threads.append(threading.get_ident())
+        return digest(payload)
+
+    monkeypatch.setattr(archive_format, "payload_digest", noted)
+    await log.verify()
+    assert len(threads) > EVENTS // 2
+    await log.store.read_partition(0, 0, EVENTS)
+    await log.store.read_stream("request-r3")
+    assert threading.get_ident() not in threads
 
 
 async def test_pages_reach_into_archives(log: Archived) -> None:

@@ -6,7 +6,7 @@ few are kept in memory.
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import islice
@@ -14,7 +14,7 @@ from typing import Final
 
 from fastvideo.blobs import BlobStore, CorruptBlob
 from fastvideo.errors import CorruptLog, FailedPrecondition, NotFound
-from fastvideo.events.archive.format import Archive, corrupt
+from fastvideo.events.archive.format import BLOCK_EVENTS, Archive, corrupt
 from fastvideo.events.postgres_pool import PostgresPool
 from fastvideo.events.records import StoredEvent
 
@@ -94,7 +94,8 @@ class ArchiveReader:
             wanted = min(records[0].last_offset, after_offset + limit - len(found))
             archive = await self.open(records[0])
             epoch = await self._epoch(partition)
-            found.extend(archive.events(after_offset + 1, wanted, epoch))
+            async for some in in_blocks(archive.events(after_offset + 1, wanted, epoch)):
+                found.extend(some)
             after_offset = wanted
         return found
 
@@ -112,7 +113,9 @@ class ArchiveReader:
             archive = await self.open(record)
             epoch = await self._epoch(record.partition)
             events = archive.stream_events(stream_id, after_version, epoch)
-            of_stream = list(islice(events, limit - len(found)))
+            of_stream: list[StoredEvent] = []
+            async for some in in_blocks(islice(events, limit - len(found))):
+                of_stream.extend(some)
             if not of_stream:
                 raise corrupt(record.name, f"holds nothing of stream {stream_id}")
             found.extend(of_stream)
@@ -150,7 +153,7 @@ class ArchiveReader:
             raise corrupt(record.name, "is missing") from error
         except CorruptBlob as error:
             raise corrupt(record.name, "was altered: it does not have its digest") from error
-        archive = Archive(data, record.name)
+        archive = await asyncio.to_thread(Archive, data, record.name)
         check_manifest(archive, record)
         return archive
 
@@ -158,6 +161,15 @@ class ArchiveReader:
         async with self._pool.connection() as connection:
             epoch: int = await connection.fetchval(_EPOCH, partition)
         return epoch
+
+
+async def in_blocks(events: Iterator[StoredEvent]) -> AsyncIterator[list[StoredEvent]]:
+    """What an archive gives, about a block at a time.
+
+    Each is inflated and checked in a thread: whoever else is served here is answered meanwhile.
+    """
+    while some := await asyncio.to_thread(list, islice(events, BLOCK_EVENTS)):
+        yield some
 
 
 def check_manifest(archive: Archive, record: ArchiveRecord) -> None:

@@ -1,10 +1,11 @@
 """Whether what was archived is as it was written: digests, manifests, the chain, the events."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from typing import Final
 
 from fastvideo.errors import CorruptLog, FailedPrecondition
-from fastvideo.events.archive.archives import ArchiveRecord, check_chain
+from fastvideo.events.archive.archives import ArchiveRecord, check_chain, in_blocks
 from fastvideo.events.postgres import PostgresEventStore
 from fastvideo.events.reading.verifying import LogFault, PartitionCheck
 
@@ -34,19 +35,20 @@ class StoredArchiveChecks:
                 yield await self._faults(record, check)
 
     async def _faults(self, record: ArchiveRecord, check: PartitionCheck) -> tuple[LogFault, ...]:
+        faults: list[LogFault] = []
         try:
             archive = await self._store.archives.open(record)
-            faults = check.take(
-                list(archive.events(record.first_offset, record.last_offset, log_epoch=0))
-            )
+            events = archive.events(record.first_offset, record.last_offset, log_epoch=0)
+            async for some in in_blocks(events):
+                faults += await asyncio.to_thread(check.take, some)
         except (CorruptLog, FailedPrecondition) as error:
             check.offset = record.last_offset
-            return (
+            faults.append(
                 LogFault(
                     kind="archive_digest",
                     partition=record.partition,
                     offset=record.first_offset,
                     message=error.message,
-                ),
+                )
             )
         return tuple(faults)
