@@ -1,18 +1,14 @@
-"""A request's history read from the log: its own stream, and its span of the shard's.
-
-The span begins shortly before the request was accepted and ends with its terminal decision, so
-that what it costs grows with what happened meanwhile and not with the log.
-"""
+"""A request's history read from the log: its own stream, and its span of the shard's."""
 
 import asyncio
-from collections.abc import Collection, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime
 from typing import Final
 
 from fastvideo.events.catalog import event_of
 from fastvideo.events.records import StoredEvent
-from fastvideo.events.seeking import pages_after, version_before
+from fastvideo.events.spans import SpanTooLong, span_pages
 from fastvideo.events.store import EventLog
 from fastvideo.events.types import EventMetadata
 from fastvideo.explain.explanation import others
@@ -23,7 +19,7 @@ from fastvideo.explain.totals import Timeline
 from fastvideo.explain.types import ExplainedMark
 from fastvideo.requests.events import RequestCancelRequested
 from fastvideo.requests.reading import read_events
-from fastvideo.requests.state import evolve, stream_of
+from fastvideo.requests.state import evolve, is_terminal, stream_of
 from fastvideo.requests.types import RequestState
 from fastvideo.scheduling.events import BatchExecuted, DispatchBatch, SchedulerDecided
 from fastvideo.scheduling.stream import shard_stream
@@ -31,10 +27,6 @@ from fastvideo.wire import decode
 
 # At some 10,000 a second, what a caller waits for.
 EVENTS_MAX: Final = 100_000
-# Batches that were under way when the request came are known by then.
-LEAD_IN: Final = timedelta(seconds=1)
-# Later than this after its end the shard says nothing of a request.
-LEAD_OUT: Final = timedelta(seconds=10)
 # Requests whose tenant is looked up; others are counted and not named.
 LOOKUPS_MAX: Final = 200
 
@@ -57,11 +49,14 @@ async def read_history(
     """Read a request of a tenant; None when the tenant has none with this id."""
     state: RequestState | None = None
     first: StoredEvent | None = None
+    ended_at: datetime | None = None
     marks: list[ExplainedMark] = []
     async for stored in read_events(log, request_id):
         first = first or stored
         event = event_of(stored)
         state = evolve(state, event)
+        if is_terminal(state):
+            ended_at = ended_at or stored.recorded_at
         if isinstance(event.payload, RequestCancelRequested):
             at, reason = event.metadata.occurred_at, event.payload.reason
             marks.append(ExplainedMark(at=at, name="cancel_requested", text=reason))
@@ -71,7 +66,8 @@ async def read_history(
     history.marks.append(ExplainedMark(at=state.accepted_at, name="accepted", text=""))
     history.marks += marks
     read = RequestHistory(state, history)
-    await _read_shard(log, read, first, shard_stream(shard))
+    pages = span_pages(log, shard_stream(shard), first.recorded_at, ended_at, EVENTS_MAX)
+    await _read_shard(read, pages)
     history.marks.sort(key=lambda mark: mark.at)
     return read
 
@@ -89,32 +85,25 @@ async def names_of(log: EventLog, read: RequestHistory, laid_out: Timeline) -> N
     return Names(frozenset(read.same_tenant | {own}))
 
 
-async def _read_shard(
-    log: EventLog, read: RequestHistory, accepted: StoredEvent, stream_id: str
-) -> None:
+async def _read_shard(read: RequestHistory, pages: AsyncIterator[tuple[StoredEvent, ...]]) -> None:
     """Take in the shard's events from the acceptance to the end, or to now."""
-    version = await version_before(log, stream_id, accepted.recorded_at - LEAD_IN)
-    async for page in pages_after(log, stream_id, version):
-        # In a thread, since others want to be answered meanwhile.
-        if await asyncio.to_thread(_take_page, read, page):
-            return
-        if read.events_read >= EVENTS_MAX:
-            break
-    else:
-        return
-    read.left_out = f"what came after the first {EVENTS_MAX} events of the scheduler"
+    try:
+        async for page in pages:
+            # In a thread, since others want to be answered meanwhile.
+            await asyncio.to_thread(_take_page, read, page)
+            if read.history.ended_at is not None:
+                return
+    except SpanTooLong:
+        read.left_out = f"what came after the first {EVENTS_MAX} events of the scheduler"
 
 
-def _take_page(read: RequestHistory, page: Sequence[StoredEvent]) -> bool:
-    """Take in some events; whether what comes after them says nothing of the request."""
-    ended_at = read.state.ended_at
+def _take_page(read: RequestHistory, page: Sequence[StoredEvent]) -> None:
+    """Take in some events, up to the one that says that the request has ended."""
     for stored in page:
         read.events_read += 1
         _take(read, stored)
-        late = ended_at is not None and stored.recorded_at > ended_at + LEAD_OUT
-        if late or read.history.ended_at is not None:
-            return True
-    return False
+        if read.history.ended_at is not None:
+            return
 
 
 def _take(read: RequestHistory, stored: StoredEvent) -> None:

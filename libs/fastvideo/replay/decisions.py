@@ -15,13 +15,13 @@ from typing import Final
 from fastvideo.errors import FailedPrecondition, NotFound
 from fastvideo.events.records import StoredEvent
 from fastvideo.events.seeking import pages_after, version_before
+from fastvideo.events.spans import LEAD_IN
 from fastvideo.events.store import EventLog
 from fastvideo.events.types import EventMetadata
 from fastvideo.replay.decision_fold import DecisionFold
 from fastvideo.replay.differences import differences, words
 from fastvideo.replay.gently import gently
 from fastvideo.replay.log_inputs import LogInputs
-from fastvideo.replay.logged_run import LEAD_IN
 from fastvideo.replay.rules import Rules
 from fastvideo.replay.shard_entries import EntryReader, ShardEntry
 from fastvideo.replay.tally import Tally, Tell

@@ -4,18 +4,20 @@ What the scheduler took in counts: a step that was done again after a loss is he
 attempt that went on had it, and the steps before a snapshot stay those of the attempt that made
 them. Works for requests that have ended, however they did, and for those that still run.
 
-The shard's stream is read from the request's acceptance to its end, a page at a time.
+The shard's stream is read from the request's acceptance to its end, a page at a time, and no
+more of it than a caller waits for.
 """
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Final
 
 from fastvideo.errors import CorruptLog, NotFound
 from fastvideo.events.catalog import event_of, is_unknown, payload_of
 from fastvideo.events.records import StoredEvent
-from fastvideo.events.seeking import pages_after, pages_before, version_before
+from fastvideo.events.seeking import pages_before
+from fastvideo.events.spans import span_pages
 from fastvideo.events.store import EventLog
 from fastvideo.replay.gently import gently
 from fastvideo.replay.run_fold import RunFold
@@ -28,11 +30,10 @@ from fastvideo.scheduling.events import WorkerAttached
 from fastvideo.scheduling.stream import shard_stream
 from fastvideo.scheduling.work import ModelState
 
-LEAD_IN: Final = timedelta(seconds=1)
-"""Clocks of the log and of its writers may differ by so much."""
-
-LEAD_OUT: Final = timedelta(seconds=10)
-"""Later than this after its end the shard says nothing of a request."""
+# In the time of the request, decoded; at some 10,000 a second, what a caller waits for.
+EVENTS_MAX: Final = 100_000
+# Before it, for what its worker had said of itself; these are passed over without decoding.
+EARLIER_EVENTS_MAX: Final = 300_000
 
 _ATTACHED: Final = WorkerAttached.__name__
 
@@ -40,7 +41,9 @@ _ATTACHED: Final = WorkerAttached.__name__
 async def read_logged_run(log: EventLog, request_id: str, shard: str) -> LoggedRun:
     """What the log says of a request's accepted run.
 
-    Raises NotFound when the log has no request of that id, CorruptLog for what no program reads.
+    Raises NotFound when the log has no request of that id, FailedPrecondition with the reason
+    RUN_TOO_LONG when too much happened in its time, CorruptLog for what no program reads. The
+    fingerprint is empty when its worker attached too long before.
     """
     state: RequestState | None = None
     first: StoredEvent | None = None
@@ -87,14 +90,14 @@ async def _fold(
     log: EventLog, fold: RunFold, stream_id: str, accepted_at: datetime, ended_at: datetime | None
 ) -> None:
     """Read the shard's stream between two moments of the log; None is now."""
-    begin = await version_before(log, stream_id, accepted_at - LEAD_IN)
-    latest = ended_at + LEAD_OUT if ended_at is not None else None
-    async for page in pages_after(log, stream_id, begin):
+    begin: int | None = None
+    async for page in span_pages(log, stream_id, accepted_at, ended_at, EVENTS_MAX):
+        begin = page[0].stream_version - 1 if begin is None else begin
         # In a thread, since others want to be answered meanwhile.
         await asyncio.to_thread(_take_page, fold, page)
-        if fold.ended or (latest is not None and page[-1].recorded_at > latest):
+        if fold.ended:
             break
-    if fold.worker_id and fold.attached is None:
+    if begin is not None and fold.worker_id and fold.attached is None:
         await _find_attachment(log, fold, stream_id, begin)
 
 
@@ -118,8 +121,14 @@ def _take(fold: RunFold, stored: StoredEvent) -> None:
 
 
 async def _find_attachment(log: EventLog, fold: RunFold, stream_id: str, version: int) -> None:
-    """The newest word of the run's worker about itself from before the run."""
+    """The newest word of the run's worker about itself from before the run, if not too old.
+
+    A replay promises no bits where it is unknown on what the run was made.
+    """
     async for page in pages_before(log, stream_id, version):
+        # Whole pages: at most one more than is allowed.
+        if page and version - page[-1].stream_version >= EARLIER_EVENTS_MAX:
+            return
         for attached in _attachments(reversed(page)):
             if fold.take_attachment(attached):
                 return

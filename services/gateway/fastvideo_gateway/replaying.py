@@ -39,6 +39,8 @@ from fastvideo.telemetry import tracing
 
 # Replays of states and decisions that run here at a time; others are refused.
 AT_ONCE_MAX: Final = 2
+# Runs that are read out of the log at a time, for callers and for workers; others are refused.
+READ_AT_ONCE_MAX: Final = 4
 
 _HERE: Final = frozenset({ReplayKind.STATE, ReplayKind.DECISION})
 _BEHAVIOR_PREFIX: Final = "bhv_"
@@ -72,16 +74,43 @@ class ReplayParts:
     shard: str
 
 
+class _Places:
+    """How many do something here now, and no more than are allowed."""
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+        self._taken = 0
+
+    @contextmanager
+    def place(self, at_once_max: int) -> Iterator[None]:
+        """One of the places. Raises ResourceExhausted when all are taken."""
+        if self._taken >= at_once_max:
+            raise ResourceExhausted(
+                f"{self._taken} {self._what} here, the most at a time", subject="replays"
+            )
+        self._taken += 1
+        try:
+            yield
+        finally:
+            self._taken -= 1
+
+
 class Replayer:
     """Runs replays of every kind."""
 
     def __init__(self, parts: ReplayParts) -> None:
         self._parts = parts
-        self._running = 0
+        self._replays = _Places("replays run")
+        self._readings = _Places("runs are read")
 
     async def logged_run(self, request_id: str) -> LoggedRun:
-        """What the log says of a request's run. Raises NotFound for an unknown request."""
-        return await read_logged_run(self._parts.log, request_id, self._parts.shard)
+        """What the log says of a request's run.
+
+        Raises NotFound for an unknown request, ResourceExhausted when too many are read, and
+        FailedPrecondition when too much happened in its time.
+        """
+        with self._readings.place(READ_AT_ONCE_MAX):
+            return await read_logged_run(self._parts.log, request_id, self._parts.shard)
 
     async def replay(self, request: ReplayRequest) -> AsyncGenerator[Told, None]:
         """Progress, comparisons as they are made, and the report; closing it stops the replay.
@@ -109,7 +138,7 @@ class Replayer:
         }
         with tracing.span(f"replay {request.kind.value}", attributes) as span:
             if request.kind in _HERE:
-                with self._place():
+                with self._replays.place(AT_ONCE_MAX):
                     report = await self._here(request, board)
                 tracing.link(span, report.original_traceparent)
             else:
@@ -125,18 +154,6 @@ class Replayer:
                 },
             )
             return report
-
-    @contextmanager
-    def _place(self) -> Iterator[None]:
-        if self._running >= AT_ONCE_MAX:
-            raise ResourceExhausted(
-                f"{self._running} replays run here, the most at a time", subject="replays"
-            )
-        self._running += 1
-        try:
-            yield
-        finally:
-            self._running -= 1
 
     async def _here(self, request: ReplayRequest, board: Board) -> ReplayReport:
         parts = self._parts

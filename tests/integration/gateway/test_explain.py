@@ -9,7 +9,7 @@ import pytest
 
 from fastvideo import wire
 from fastvideo.api.gateway.v1 import gateway_pb2
-from fastvideo.explain.reading import LEAD_IN
+from fastvideo.events.spans import LEAD_IN
 from fastvideo.explain.types import Explanation
 from fastvideo.requests.events import RequestAccepted, RequestCompleted
 from fastvideo.requests.reading import read_request

@@ -173,6 +173,21 @@ async def test_more_replays_than_a_gateway_runs_are_refused(
         assert (await client.replay(ReplayKind.STATE, request_id)).equal
 
 
+async def test_more_runs_than_a_gateway_reads_are_refused(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    request_id = await running(world)
+    monkeypatch.setattr(replaying, "READ_AT_ONCE_MAX", 0)
+    async with AsyncClient(world.gateway.address) as client:
+        with pytest.raises(ResourceExhausted):
+            await client.logged_run(request_id)
+        error = await told(world, ReplayKind.EXECUTION, request_id)
+        assert isinstance(error, ResourceExhausted)
+        monkeypatch.undo()
+        for _ in range(replaying.READ_AT_ONCE_MAX + 1):
+            assert (await client.logged_run(request_id)).spec.request_id == request_id
+
+
 async def test_a_caller_that_leaves_frees_its_place(world: World) -> None:
     request_id = await running(world)
     async with AsyncClient(world.gateway.address) as client:

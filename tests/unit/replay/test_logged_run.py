@@ -5,8 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from fastvideo.errors import NotFound
+from fastvideo.errors import FailedPrecondition, NotFound
 from fastvideo.model.caching import CacheClass, CacheLookup, CacheOutcome
+from fastvideo.replay import logged_run
 from fastvideo.replay.logged_run import read_logged_run
 from fastvideo.replay.types import LoggedRun
 from fastvideo.requests.types import RequestStatus
@@ -99,6 +100,38 @@ async def test_a_worker_that_attached_long_before_is_found() -> None:
         world.run()
     run = await read(world, "r299")
     assert run.instance.model_instance_id == "w1/tiny"
+
+
+async def test_a_worker_that_attached_too_long_before_is_unknown(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = World()
+    world.attach("w1")
+    for number in range(300):
+        world.submit(f"r{number}", steps=2)
+        world.run()
+    monkeypatch.setattr(logged_run, "EARLIER_EVENTS_MAX", 500)
+    run = await read(world, "r299")
+    assert run.steps
+    assert run.fingerprint == {}
+    assert run.instance.model_instance_id == "w1/tiny"
+    assert run.instance.weights_version == ""
+
+
+async def test_a_run_in_whose_time_too_much_happened_is_refused_with_the_bound(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = World()
+    world.attach("w1")
+    world.submit("r1", steps=3)
+    while not ran(world, "r1/denoise/1/2"):
+        world.step()
+    assert (await read(world)).steps
+    monkeypatch.setattr(logged_run, "EVENTS_MAX", 3)
+    with pytest.raises(FailedPrecondition, match="more than 3 events") as caught:
+        await read(world)
+    assert caught.value.reason == "RUN_TOO_LONG"
+    assert caught.value.attributes == {"events_max": "3"}
 
 
 async def test_notes_are_those_of_the_request() -> None:
