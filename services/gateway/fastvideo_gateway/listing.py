@@ -19,6 +19,7 @@ from fastvideo_gateway.index import ListQuery, RequestIndex
 # How long a list waits for the index to reach what the log holds when the call comes; after
 # that an older list is better than none.
 FRESHNESS_WAIT_S: Final = 1.0
+FRESH_NOW_S: Final = 0.05
 
 # Of what is searched for; each word looks through every request.
 SEARCH_CHARACTERS_MAX: Final = 200
@@ -116,6 +117,10 @@ class Lister:
         )
         found = await self._index.list_requests(query)
         return VideoPage(found[:limit], len(found) > limit)
+
+    async def is_fresh(self) -> bool:
+        """Whether what was found lately is what the log holds."""
+        return await self._freshness.is_fresh(FRESH_NOW_S)
 
     async def find(self, tenant_id: str, request_ids: Sequence[str]) -> tuple[RequestState, ...]:
         """Those of a tenant with these ids; unknown ones are left out."""

@@ -11,6 +11,7 @@ from starlette.routing import Route
 from fastvideo.errors import InvalidField, NotFound
 from fastvideo.events.reading.entries import entry_of
 from fastvideo.explain.lanes import lanes
+from fastvideo.requests.state import is_terminal
 from fastvideo.requests.types import RequestStatus
 from fastvideo.rpc.identity import DEFAULT_TENANT
 from fastvideo.rpc.names import check_name, require_name
@@ -101,7 +102,9 @@ class RequestRoutes:
         found = await self._lister.find(DEFAULT_TENANT, (request_id,))
         if not found:
             raise NotFound(f"request {request_id} does not exist", subject="request_id")
-        return json_answer({"request": request_row(found[0]), "state": found[0]})
+        fresh = is_terminal(found[0]) or await self._lister.is_fresh()
+        row = request_row(found[0])
+        return json_answer({"request": row, "state": found[0], "fresh": fresh})
 
     async def _explanation(self, request: Request) -> Response:
         request_id = _id_of(request)

@@ -10,6 +10,7 @@ import { Timeline } from "./timeline.js";
 
 const UNITS = 2000;
 const REFRESH_MS = 1000;
+const AGAIN_MS = 2000;
 
 export class RequestView {
   constructor(onVersion) {
@@ -58,6 +59,8 @@ export class RequestView {
       if (this.id !== id) return;
       this.show(answer);
       this.past.open(answer.request, version, answer.state);
+      // The lists were behind the log: nothing will tell when they have caught up.
+      if (!answer.fresh) setTimeout(() => this.id === id && this.open(id, version), AGAIN_MS);
       await this.explain();
     } catch (error) {
       if (this.id === id) this.fail(error.message);
