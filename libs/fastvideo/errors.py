@@ -113,6 +113,18 @@ class ResourceExhausted(FastVideoError):
     default_reason = "RESOURCE_EXHAUSTED"
 
 
+class Unauthenticated(FastVideoError):
+    """Nobody knows who calls."""
+
+    default_reason = "UNAUTHENTICATED"
+
+
+class PermissionDenied(FastVideoError):
+    """The caller is known, and may not do this."""
+
+    default_reason = "PERMISSION_DENIED"
+
+
 class Conflict(FastVideoError):
     """A stream was at another version than the writer expected."""
 

@@ -22,6 +22,7 @@ from fastvideo.events.reading.reader import LogReader
 from fastvideo.events.store import Appends, EventLog
 from fastvideo.events.subscription import PollLimits
 from fastvideo.events.wakeups import Wakeups
+from fastvideo.rpc.callers import CallerInterceptor, anybody
 from fastvideo.rpc.channel import open_channel
 from fastvideo.rpc.server import Server, Service
 from fastvideo.service import end_task
@@ -175,6 +176,7 @@ async def running_gateway(config: Config) -> AsyncIterator[RunningGateway]:
                 replay_service(replayer),
                 projections.service(),
             ),
+            interceptors=[CallerInterceptor(anybody)],
             ready=False,
         )
         readiness = Readiness()

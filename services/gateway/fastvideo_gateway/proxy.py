@@ -13,7 +13,7 @@ from fastvideo.api.artifacts.v1 import artifacts_pb2, artifacts_pb2_grpc
 from fastvideo.api.sessions.v1 import sessions_pb2, sessions_pb2_grpc
 from fastvideo.errors import FailedPrecondition
 from fastvideo.rpc.errors import from_rpc_error
-from fastvideo.rpc.identity import DEFAULT_TENANT
+from fastvideo.rpc.identity import current_tenant
 from fastvideo.rpc.incoming import incoming
 from fastvideo.rpc.unknown_fields import refuse_unknown_fields
 from fastvideo_gateway.uploads import InputUploads
@@ -48,7 +48,7 @@ class ArtifactProxy(artifacts_pb2_grpc.ArtifactServiceServicer):
         timeout_s = _left(context) or DEADLINE_S_DEFAULT
         with _typed_errors():
             async with incoming(request_iterator) as messages:
-                return await self._uploads.put(messages, context, DEFAULT_TENANT, timeout_s)
+                return await self._uploads.put(messages, context, current_tenant(), timeout_s)
 
     async def GetArtifact(
         self, request: artifacts_pb2.GetArtifactRequest, context: Context

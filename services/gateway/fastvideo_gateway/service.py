@@ -11,7 +11,7 @@ from fastvideo.events.catalog import message_of
 from fastvideo.events.store import EventLog
 from fastvideo.requests.reading import read_request
 from fastvideo.requests.types import RequestStatus
-from fastvideo.rpc.identity import DEFAULT_TENANT
+from fastvideo.rpc.identity import current_tenant
 from fastvideo.rpc.names import check_name, require_name
 from fastvideo.rpc.unknown_fields import refuse_unknown_fields
 from fastvideo.scheduling.work import CancelScope, CancelScopeKind
@@ -51,7 +51,7 @@ class GatewayService(gateway_pb2_grpc.GatewayServiceServicer):
         self, request: gateway_pb2.SubmitRequestRequest, context: object
     ) -> gateway_pb2.SubmitRequestResponse:
         refuse_unknown_fields(request)
-        submitted = await self._parts.submitter.submit(request, DEFAULT_TENANT)
+        submitted = await self._parts.submitter.submit(request, current_tenant())
         return gateway_pb2.SubmitRequestResponse(
             state=wire.to_proto(submitted.state), repeated=submitted.repeated
         )
@@ -63,7 +63,7 @@ class GatewayService(gateway_pb2_grpc.GatewayServiceServicer):
         require_name("request_id", request.request_id, "the id of a request")
         # Read from the log, not from the index: what was accepted is found at once.
         state = await read_request(self._parts.log, request.request_id)
-        if state is None or state.spec.tenant_id != DEFAULT_TENANT:
+        if state is None or state.spec.tenant_id != current_tenant():
             raise NotFound(f"request {request.request_id} does not exist", subject="request_id")
         return gateway_pb2.GetRequestResponse(state=wire.to_proto(state))
 
@@ -73,7 +73,7 @@ class GatewayService(gateway_pb2_grpc.GatewayServiceServicer):
         refuse_unknown_fields(request)
         check_name("session_id", request.session_id)
         page = await self._parts.lister.page(
-            DEFAULT_TENANT,
+            current_tenant(),
             page_size=request.page_size,
             token=request.page_token,
             status=wire.enum_from_proto(
@@ -92,7 +92,7 @@ class GatewayService(gateway_pb2_grpc.GatewayServiceServicer):
         refuse_unknown_fields(request)
         require_name("request_id", request.request_id, "the id of a request")
         events = self._parts.watches.watch(
-            request.request_id, request.after_sequence, DEFAULT_TENANT
+            request.request_id, request.after_sequence, current_tenant()
         )
         async for stored in events:
             yield gateway_pb2.WatchRequestResponse(
@@ -104,7 +104,7 @@ class GatewayService(gateway_pb2_grpc.GatewayServiceServicer):
     ) -> gateway_pb2.CancelRequestResponse:
         refuse_unknown_fields(request)
         scope = _scope(request.scope)
-        state = await self._parts.canceller.cancel(scope, request.reason, DEFAULT_TENANT)
+        state = await self._parts.canceller.cancel(scope, request.reason, current_tenant())
         return gateway_pb2.CancelRequestResponse(
             state=None if state is None else wire.to_proto(state)
         )
@@ -116,7 +116,7 @@ class GatewayService(gateway_pb2_grpc.GatewayServiceServicer):
         require_name("request_id", request.request_id, "the id of a request")
         explained = await self._parts.explainer.explain(
             request.request_id,
-            DEFAULT_TENANT,
+            current_tenant(),
             page_size=request.page_size,
             token=request.page_token,
         )
@@ -129,7 +129,7 @@ class GatewayService(gateway_pb2_grpc.GatewayServiceServicer):
         self, request: gateway_pb2.RecordParityRequest, context: object
     ) -> gateway_pb2.RecordParityResponse:
         refuse_unknown_fields(request)
-        await self._parts.parity.record(request, DEFAULT_TENANT)
+        await self._parts.parity.record(request, current_tenant())
         return gateway_pb2.RecordParityResponse()
 
     async def ListModels(

@@ -23,6 +23,7 @@ from fastvideo.events.store import Appends, EventStore
 from fastvideo.events.subscription import PollLimits
 from fastvideo.events.types import Event
 from fastvideo.events.wakeups import Wakeups
+from fastvideo.rpc.callers import CallerInterceptor, anybody
 from fastvideo.rpc.server import Server, Service
 from fastvideo.service import end_task
 from fastvideo_sessions.book import SessionBook
@@ -140,6 +141,10 @@ async def running_sessions(config: Config) -> AsyncIterator[RunningSessions]:
         )
         projections = ProjectionServicer(KeptProjections(config.postgres_dsn, store, (index,)))
         server = await stack.enter_async_context(
-            Server(config.listen, [service, projections.service()])
+            Server(
+                config.listen,
+                [service, projections.service()],
+                interceptors=[CallerInterceptor(anybody)],
+            )
         )
         yield RunningSessions(server.address, core, task)

@@ -6,7 +6,7 @@ from typing import Final
 from fastvideo import wire
 from fastvideo.api.sessions.v1 import sessions_pb2, sessions_pb2_grpc
 from fastvideo.events.projections.projector import Projector
-from fastvideo.rpc.identity import DEFAULT_TENANT
+from fastvideo.rpc.identity import current_tenant
 from fastvideo.rpc.names import require_name
 from fastvideo.rpc.paging import PagePosition, checked_page_size, page_position, page_token
 from fastvideo.rpc.unknown_fields import refuse_unknown_fields
@@ -40,7 +40,7 @@ class SessionServicer(sessions_pb2_grpc.SessionServiceServicer):
         self, request: sessions_pb2.CreateSessionRequest, context: object
     ) -> sessions_pb2.CreateSessionResponse:
         refuse_unknown_fields(request)
-        state = await self._parts.creator.create(request, DEFAULT_TENANT)
+        state = await self._parts.creator.create(request, current_tenant())
         return sessions_pb2.CreateSessionResponse(state=wire.to_proto(state))
 
     async def GetSession(
@@ -55,10 +55,10 @@ class SessionServicer(sessions_pb2_grpc.SessionServiceServicer):
     ) -> sessions_pb2.ListSessionsResponse:
         refuse_unknown_fields(request)
         size = checked_page_size(request.page_size)
-        filters = ("sessions", DEFAULT_TENANT)
+        filters = ("sessions", current_tenant())
         after = page_position(request.page_token, *filters)
         await self._parts.projector.is_fresh(FRESHNESS_WAIT_S)
-        query = ListQuery(tenant_id=DEFAULT_TENANT, limit=size + 1, after=after)
+        query = ListQuery(tenant_id=current_tenant(), limit=size + 1, after=after)
         found = await self._parts.index.list_sessions(query)
         token = ""
         if len(found) > size:
@@ -80,4 +80,4 @@ class SessionServicer(sessions_pb2_grpc.SessionServiceServicer):
 
     async def _read(self, session_id: str) -> SessionState:
         require_name("session_id", session_id, "the id of a session")
-        return await self._parts.book.read(session_id, DEFAULT_TENANT)
+        return await self._parts.book.read(session_id, current_tenant())

@@ -143,7 +143,10 @@ async def test_a_model_that_no_card_has_fails_typed(stage: Stage):
 async def test_after_every_kind_of_end_nothing_is_reserved(stage: Stage):
     scheduler = await stage.scheduler()
     worker = await stage.worker("w1", scheduler)
-    idle = dict((await stage.status(scheduler)).reserved)
+    # A scheduler that has just begun tells of its resources once it leads.
+    async with asyncio.timeout(10):
+        while not (idle := dict((await stage.status(scheduler)).reserved)):
+            await asyncio.sleep(0.01)
     assert set(idle.values()) == {0.0}
     worker.script.step_seconds = 0.005
     worker.script.fail.add("failed")

@@ -14,7 +14,9 @@ from fastvideo.errors import (
     FastVideoError,
     InvalidField,
     NotFound,
+    PermissionDenied,
     ResourceExhausted,
+    Unauthenticated,
     Unavailable,
 )
 from fastvideo.rpc.errors import from_status, to_status
@@ -22,6 +24,8 @@ from fastvideo.rpc.errors import from_status, to_status
 # As google.rpc maps its codes to HTTP.
 _STATUSES: Final[tuple[tuple[type[FastVideoError], int], ...]] = (
     (InvalidField, 400),
+    (Unauthenticated, 401),
+    (PermissionDenied, 403),
     (NotFound, 404),
     (AlreadyExists, 409),
     (FailedPrecondition, 400),

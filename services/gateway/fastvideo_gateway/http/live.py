@@ -10,7 +10,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from fastvideo.errors import InvalidField
-from fastvideo.rpc.identity import DEFAULT_TENANT
+from fastvideo.rpc.identity import current_tenant
 from fastvideo.rpc.names import require_name
 from fastvideo_gateway.http.queries import Given, read_query
 from fastvideo_gateway.http.requests import Version
@@ -51,7 +51,7 @@ class LiveRoutes:
     async def _changes(self) -> AsyncGenerator[bytes, None]:
         async with aclosing(self._watches.touched()) as touched:
             async for request_ids in touched:
-                found = await self._lister.find(DEFAULT_TENANT, request_ids)
+                found = await self._lister.find(current_tenant(), request_ids)
                 if found:
                     yield message("requests", {"requests": [request_row(one) for one in found]})
                 await asyncio.sleep(GATHER_S)
@@ -69,7 +69,7 @@ class LiveRoutes:
         return self._streams.answer(self._events(request_id, after))
 
     async def _events(self, request_id: str, after: int) -> AsyncGenerator[bytes, None]:
-        watched = self._watches.watch(request_id, after, DEFAULT_TENANT)
+        watched = self._watches.watch(request_id, after, current_tenant())
         async with aclosing(watched) as events:
             async for stored in events:
                 yield message("event", event_row(stored), str(stored.stream_version))

@@ -13,7 +13,7 @@ from fastvideo.events.reading.entries import entry_of
 from fastvideo.explain.lanes import lanes
 from fastvideo.requests.state import is_terminal
 from fastvideo.requests.types import RequestStatus
-from fastvideo.rpc.identity import DEFAULT_TENANT
+from fastvideo.rpc.identity import current_tenant
 from fastvideo.rpc.names import check_name, require_name
 from fastvideo_gateway.explaining import Explainer
 from fastvideo_gateway.http.answers import json_answer, to_record
@@ -86,7 +86,7 @@ class RequestRoutes:
         check_name("model", given.model)
         check_name("session", given.session)
         page = await self._lister.page(
-            DEFAULT_TENANT,
+            current_tenant(),
             page_size=given.limit,
             token=given.cursor,
             status=given.status,
@@ -99,7 +99,7 @@ class RequestRoutes:
 
     async def _get(self, request: Request) -> Response:
         request_id = _id_of(request)
-        found = await self._lister.find(DEFAULT_TENANT, (request_id,))
+        found = await self._lister.find(current_tenant(), (request_id,))
         if not found:
             raise NotFound(f"request {request_id} does not exist", subject="request_id")
         fresh = is_terminal(found[0]) or await self._lister.is_fresh()
@@ -110,7 +110,7 @@ class RequestRoutes:
         request_id = _id_of(request)
         given = read_query(request, ExplanationGiven)
         explained = await self._explainer.explain(
-            request_id, DEFAULT_TENANT, page_size=given.limit, token=given.cursor
+            request_id, current_tenant(), page_size=given.limit, token=given.cursor
         )
         record: dict[str, Any] = {
             "explanation": explained.explanation,
@@ -123,19 +123,19 @@ class RequestRoutes:
         request_id = _id_of(request)
         given = read_query(request, EventsGiven)
         page = await self._past.events(
-            request_id, DEFAULT_TENANT, after=given.after, limit=given.limit
+            request_id, current_tenant(), after=given.after, limit=given.limit
         )
         rows = [event_row(found) for found in page.events]
         return json_answer({"events": rows, "stream_version": page.stream_version})
 
     async def _event(self, request: Request) -> Response:
         version = int(request.path_params["version"])
-        found = await self._past.event(_id_of(request), DEFAULT_TENANT, _bounded(version))
+        found = await self._past.event(_id_of(request), current_tenant(), _bounded(version))
         return json_answer({"row": event_row(found), "event": entry_of(found)})
 
     async def _state(self, request: Request) -> Response:
         version = _bounded(int(request.path_params["version"]))
-        past = await self._past.state_at(_id_of(request), DEFAULT_TENANT, version)
+        past = await self._past.state_at(_id_of(request), current_tenant(), version)
         state = to_record(past.state)
         before = to_record(past.before) if past.before is not None else {}
         record = {
@@ -154,7 +154,7 @@ class RequestRoutes:
     async def _place(self, request: Request) -> Response:
         """Which event was the last before a moment."""
         moment: datetime = read_query(request, PlaceGiven).before
-        version = await self._past.version_at(_id_of(request), DEFAULT_TENANT, moment)
+        version = await self._past.version_at(_id_of(request), current_tenant(), moment)
         return json_answer({"version": version})
 
 

@@ -16,7 +16,7 @@ from fastvideo.events.records import StoredEvent
 from fastvideo.events.views import event_for_view
 from fastvideo.requests.state import is_terminal
 from fastvideo.requests.types import RequestState, RequestStatus
-from fastvideo.rpc.identity import DEFAULT_TENANT
+from fastvideo.rpc.identity import current_tenant
 from fastvideo.rpc.names import require_name
 from fastvideo_gateway.http.answers import json_answer, to_record
 from fastvideo_gateway.http.artifacts import ArtifactRoutes
@@ -87,7 +87,7 @@ class OpenAiVideos:
 
     async def _create(self, request: Request) -> Response:
         submit = await self._asked(request)
-        made = await self._gateway.submitter.submit(submit, DEFAULT_TENANT)
+        made = await self._gateway.submitter.submit(submit, current_tenant())
         return json_answer(video_object(made.state), 202)
 
     async def _get(self, request: Request) -> Response:
@@ -100,7 +100,7 @@ class OpenAiVideos:
     async def _list(self, request: Request) -> Response:
         given = read_query(request, ListGiven)
         found = await self._gateway.lister.videos(
-            DEFAULT_TENANT,
+            current_tenant(),
             after_id=given.after,
             limit=given.limit,
             oldest_first=given.order == "asc",
@@ -141,7 +141,7 @@ class OpenAiVideos:
         return self._streams.answer(self._told(video_id, int(resumed or 0)))
 
     async def _told(self, video_id: str, after: int) -> AsyncGenerator[bytes, None]:
-        watched = self._gateway.watches.watch(video_id, after, DEFAULT_TENANT)
+        watched = self._gateway.watches.watch(video_id, after, current_tenant())
         async with aclosing(watched) as events:
             async for stored in events:
                 yield _message(stored)
@@ -163,7 +163,7 @@ class OpenAiVideos:
         reference = asked.video.input_reference
         if asked.image is not None:
             record = await self._uploads.put_bytes(
-                ArtifactKind.IMAGE, asked.image, DEFAULT_TENANT, UPLOAD_TIMEOUT_S
+                ArtifactKind.IMAGE, asked.image, current_tenant(), UPLOAD_TIMEOUT_S
             )
             image_id = record.artifact_id
         elif reference is not None and reference.file_id is not None:

@@ -12,7 +12,7 @@ from fastvideo.errors import Cancelled, FastVideoError, NotFound, ResourceExhaus
 from fastvideo.requests.failures import error_of
 from fastvideo.requests.reading import read_request
 from fastvideo.requests.types import RequestState, RequestStatus
-from fastvideo.rpc.identity import DEFAULT_TENANT
+from fastvideo.rpc.identity import current_tenant
 from fastvideo.scheduling.work import CancelScope, CancelScopeKind
 from fastvideo_gateway.service import GatewayParts
 
@@ -34,7 +34,7 @@ class Waiting:
         """Where a request stands. Raises NotFound."""
         # Read from the log, not from the index: what was accepted is found at once.
         state = await read_request(self._gateway.log, video_id)
-        if state is None or state.spec.tenant_id != DEFAULT_TENANT:
+        if state is None or state.spec.tenant_id != current_tenant():
             raise NotFound(f"video {video_id} does not exist", subject="video_id")
         return state
 
@@ -64,7 +64,7 @@ class Waiting:
 
     async def ended(self, video_id: str) -> RequestState:
         """The request once it has ended. Raises NotFound."""
-        async with aclosing(self._gateway.watches.watch(video_id, 0, DEFAULT_TENANT)) as events:
+        async with aclosing(self._gateway.watches.watch(video_id, 0, current_tenant())) as events:
             async for _ in events:
                 pass
         return await self.state(video_id)
@@ -78,7 +78,7 @@ class Waiting:
         with self.place():
             try:
                 for submit in submits:
-                    made = await self._gateway.submitter.submit(submit, DEFAULT_TENANT)
+                    made = await self._gateway.submitter.submit(submit, current_tenant())
                     ids.append(made.state.spec.request_id)
                 return await self._while_there(request, ids)
             except BaseException:
@@ -104,7 +104,7 @@ class Waiting:
     async def _cancel(self, ids: Sequence[str], reason: str) -> None:
         for request_id in ids:
             scope = CancelScope(kind=CancelScopeKind.REQUEST, target_id=request_id)
-            await self._gateway.canceller.cancel(scope, reason, DEFAULT_TENANT)
+            await self._gateway.canceller.cancel(scope, reason, current_tenant())
 
 
 def require_completed(state: RequestState) -> None:
