@@ -4,7 +4,6 @@ import base64
 import hashlib
 import time
 import uuid
-from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -18,6 +17,7 @@ from fastvideo_gateway.http.artifacts import ArtifactRoutes
 from fastvideo_gateway.http.openai.asked import SEED_MAX as API_SEED_MAX
 from fastvideo_gateway.http.openai.asked import ImagesAsked, image_message
 from fastvideo_gateway.http.openai.choosing import chosen_model
+from fastvideo_gateway.http.openai.objects import Image, ImageList
 from fastvideo_gateway.http.openai.waiting import Waiting, require_completed
 from fastvideo_gateway.http.queries import read_body
 from fastvideo_gateway.service import GatewayParts
@@ -46,18 +46,18 @@ class OpenAiImages:
         for state in ended:
             require_completed(state)
         data = [await self._image(request, state, asked.response_format) for state in ended]
-        return json_answer({"created": int(time.time()), "data": data})
+        return json_answer(ImageList(created=int(time.time()), data=tuple(data)))
 
-    async def _image(self, request: Request, state: RequestState, form: str) -> dict[str, Any]:
+    async def _image(self, request: Request, state: RequestState, form: str) -> Image:
         record = next((one for one in state.artifacts if one.name == "image.png"), None)
         if record is None:
             raise NotFound(f"request {state.spec.request_id} has no image")
-        image: dict[str, Any] = {"seed": state.spec.sampling.seed, "id": state.spec.request_id}
+        image = Image(id=state.spec.request_id, seed=state.spec.sampling.seed)
         if form == "url":
             url = request.url_for("artifact_content", artifact_id=record.artifact_id)
-            return {**image, "url": str(url)}
+            return image.model_copy(update={"url": str(url)})
         data = await self._artifacts.read(record.artifact_id)
-        return {**image, "b64_json": base64.b64encode(data).decode()}
+        return image.model_copy(update={"b64_json": base64.b64encode(data).decode()})
 
 
 def _first_seed(asked: ImagesAsked, key: str) -> int:

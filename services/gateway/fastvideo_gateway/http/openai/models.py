@@ -5,7 +5,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from fastvideo_gateway.http.answers import json_answer
-from fastvideo_gateway.http.openai.objects import model_object
+from fastvideo_gateway.http.openai.objects import ModelList, model_object
 from fastvideo_gateway.models import ModelDirectory
 
 
@@ -26,7 +26,7 @@ class OpenAiModels:
     async def _list(self, _: Request) -> Response:
         # A model that no deployment serves cannot be asked for.
         statuses = [one for one in await self._models.list() if not one.entry.unavailable_reason]
-        return json_answer({"object": "list", "data": [model_object(one) for one in statuses]})
+        return json_answer(ModelList(data=tuple(map(model_object, statuses))))
 
     async def _get(self, request: Request) -> Response:
         status = await self._models.describe(str(request.path_params["model_id"]))

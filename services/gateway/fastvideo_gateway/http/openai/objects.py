@@ -1,75 +1,177 @@
 """Requests and models as OpenAI's objects."""
 
+from collections.abc import Mapping
 from datetime import datetime
-from typing import Any, Final
+from types import MappingProxyType
+from typing import Annotated, Final, Literal, TypeAlias
+
+from pydantic import BaseModel, ConfigDict, Field
 
 from fastvideo.requests.inputs import NEGATIVE_PROMPT, PROMPT
 from fastvideo.requests.types import RequestState, RequestStatus, TextPart
 from fastvideo_gateway.models import ModelStatus
 
-_STATUSES: Final = {
-    RequestStatus.ACCEPTED: "queued",
-    RequestStatus.QUEUED: "queued",
-    RequestStatus.RUNNING: "in_progress",
-    RequestStatus.COMPLETED: "completed",
-    RequestStatus.FAILED: "failed",
-    RequestStatus.CANCELLED: "cancelled",
-}
+VideoStatus: TypeAlias = Literal["queued", "in_progress", "completed", "failed", "cancelled"]
+
+_STATUSES: Final[Mapping[RequestStatus, VideoStatus]] = MappingProxyType(
+    {
+        RequestStatus.ACCEPTED: "queued",
+        RequestStatus.QUEUED: "queued",
+        RequestStatus.RUNNING: "in_progress",
+        RequestStatus.COMPLETED: "completed",
+        RequestStatus.FAILED: "failed",
+        RequestStatus.CANCELLED: "cancelled",
+    }
+)
 # Cards carry no date; clients want a number.
 _CREATED: Final = 0
 
 
-def video_object(state: RequestState) -> dict[str, Any]:
-    """A request as the object `video`; all but the first lines are beside OpenAI's own fields."""
+class Told(BaseModel):
+    """What an answer is made of."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+
+class VideoFailure(Told):
+    """Why there is no video."""
+
+    code: str
+    message: str
+
+
+class Video(Told):
+    """A request for a video; what is behind `remixed_from_video_id` is beside OpenAI's fields."""
+
+    id: str
+    object: Literal["video"] = "video"
+    model: str
+    status: VideoStatus
+    progress: Annotated[int, Field(ge=0, le=100)]
+    """Percent; 100 only once it is completed."""
+    created_at: int
+    """Unix seconds, as all times here."""
+    completed_at: int | None
+    expires_at: int | None
+    """When its files go away; null when they stay."""
+    prompt: str | None
+    size: str
+    """WIDTHxHEIGHT in pixels, as it is made."""
+    seconds: str
+    """Its length, as a decimal number."""
+    error: VideoFailure | None
+    remixed_from_video_id: None = None
+    negative_prompt: str | None
+    num_inference_steps: int
+    guidance_scale: float
+    flow_shift: float
+    seed: int
+    fps: int
+    num_frames: int
+    latents_digest: str
+    """SHA-256 of the final latents; empty until there are some."""
+    queue_reason: str
+    """What it waits for, in words; empty when it does not wait."""
+
+
+class VideoList(Told):
+    """A page of videos."""
+
+    object: Literal["list"] = "list"
+    data: tuple[Video, ...]
+    first_id: str | None
+    last_id: str | None
+    has_more: bool
+
+
+class Image(Told):
+    """One image; how it comes is as `response_format` asked."""
+
+    id: str
+    """The request that made it."""
+    seed: int
+    url: str | None = None
+    b64_json: str | None = None
+
+
+class ImageList(Told):
+    """The images that were asked for, each of a seed of its own."""
+
+    created: int
+    data: tuple[Image, ...]
+
+
+class Model(Told):
+    """A model, with what it can do."""
+
+    id: str
+    object: Literal["model"] = "model"
+    created: int = _CREATED
+    """Cards carry no date: 0."""
+    owned_by: str
+    description: str
+    capabilities: tuple[str, ...]
+    programs: tuple[str, ...]
+    ready: bool
+    """Whether a worker serves it now."""
+    unavailable_reason: str
+    """Why nobody can ask for it; empty when one can."""
+
+
+class ModelList(Told):
+    """The models that can be asked for."""
+
+    object: Literal["list"] = "list"
+    data: tuple[Model, ...]
+
+
+def video_object(state: RequestState) -> Video:
+    """A request as the object `video`."""
     spec, sampling = state.spec, state.spec.sampling
     completed = state.status is RequestStatus.COMPLETED
-    return {
-        "id": spec.request_id,
-        "object": "video",
-        "model": spec.model_id,
-        "status": _STATUSES[state.status],
-        "progress": 100 if completed else min(99, int(100 * state.progress)),
-        "created_at": _unix(state.accepted_at),
-        "completed_at": _unix(state.ended_at) if completed else None,
+    return Video(
+        id=spec.request_id,
+        model=spec.model_id,
+        status=_STATUSES[state.status],
+        progress=100 if completed else min(99, int(100 * state.progress)),
+        created_at=int(state.accepted_at.timestamp()),
+        completed_at=_unix(state.ended_at) if completed else None,
         # Nothing expires yet.
-        "expires_at": None,
-        "prompt": _text(state, PROMPT),
-        "size": f"{sampling.width}x{sampling.height}",
-        "seconds": f"{sampling.num_frames / sampling.fps:g}" if sampling.fps else "0",
-        "error": _error(state),
-        "remixed_from_video_id": None,
-        "negative_prompt": _text(state, NEGATIVE_PROMPT),
-        "num_inference_steps": sampling.steps,
-        "guidance_scale": sampling.guidance_scale,
-        "flow_shift": sampling.flow_shift,
-        "seed": sampling.seed,
-        "fps": sampling.fps,
-        "num_frames": sampling.num_frames,
-        "latents_digest": state.latents_digest,
-        "queue_reason": state.queue_reason,
-    }
+        expires_at=None,
+        prompt=_text(state, PROMPT),
+        size=f"{sampling.width}x{sampling.height}",
+        seconds=f"{sampling.num_frames / sampling.fps:g}" if sampling.fps else "0",
+        error=_error(state),
+        negative_prompt=_text(state, NEGATIVE_PROMPT),
+        num_inference_steps=sampling.steps,
+        guidance_scale=sampling.guidance_scale,
+        flow_shift=sampling.flow_shift,
+        seed=sampling.seed,
+        fps=sampling.fps,
+        num_frames=sampling.num_frames,
+        latents_digest=state.latents_digest,
+        queue_reason=state.queue_reason,
+    )
 
 
-def model_object(status: ModelStatus) -> dict[str, Any]:
-    """A model as the object `model`, with what it can do."""
+def model_object(status: ModelStatus) -> Model:
+    """A model as the object `model`."""
     card = status.entry.card
-    return {
-        "id": card.model_id,
-        "object": "model",
-        "created": _CREATED,
-        "owned_by": card.family,
-        "description": card.description,
-        "capabilities": list(card.capabilities.capabilities),
-        "programs": sorted(status.entry.programs),
-        "ready": status.ready,
-        "unavailable_reason": status.entry.unavailable_reason,
-    }
+    return Model(
+        id=card.model_id,
+        owned_by=card.family,
+        description=card.description,
+        capabilities=tuple(card.capabilities.capabilities),
+        programs=tuple(sorted(status.entry.programs)),
+        ready=status.ready,
+        unavailable_reason=status.entry.unavailable_reason,
+    )
 
 
-def _error(state: RequestState) -> dict[str, Any] | None:
+def _error(state: RequestState) -> VideoFailure | None:
     if state.error is None:
         return None
-    return {"code": state.error.reason.lower(), "message": state.error.message}
+    return VideoFailure(code=state.error.reason.lower(), message=state.error.message)
 
 
 def _text(state: RequestState, role: str) -> str | None:

@@ -22,7 +22,7 @@ from fastvideo_gateway.http.answers import json_answer, to_record
 from fastvideo_gateway.http.artifacts import ArtifactRoutes
 from fastvideo_gateway.http.openai.asked import Asked, submit_message
 from fastvideo_gateway.http.openai.choosing import chosen_model
-from fastvideo_gateway.http.openai.objects import video_object
+from fastvideo_gateway.http.openai.objects import VideoList, video_object
 from fastvideo_gateway.http.openai.waiting import Submit, Waiting, require_completed
 from fastvideo_gateway.http.queries import Given, read_query
 from fastvideo_gateway.http.streams import Streams, message
@@ -105,16 +105,14 @@ class OpenAiVideos:
             limit=given.limit,
             oldest_first=given.order == "asc",
         )
-        data = [video_object(state) for state in found.states]
-        return json_answer(
-            {
-                "object": "list",
-                "data": data,
-                "first_id": data[0]["id"] if data else None,
-                "last_id": data[-1]["id"] if data else None,
-                "has_more": found.has_more,
-            }
+        data = tuple(video_object(state) for state in found.states)
+        page = VideoList(
+            data=data,
+            first_id=data[0].id if data else None,
+            last_id=data[-1].id if data else None,
+            has_more=found.has_more,
         )
+        return json_answer(page)
 
     async def _cancel(self, request: Request) -> Response:
         return json_answer(video_object(await self._waiting.cancelled(_id_of(request))))
@@ -125,7 +123,7 @@ class OpenAiVideos:
         state = await self._waiting.state(video_id)
         if state.status is not RequestStatus.COMPLETED:
             raise Conflict(
-                f"video {video_id} is {video_object(state)['status']}; it has no content",
+                f"video {video_id} is {video_object(state).status}; it has no content",
                 reason="VIDEO_NOT_COMPLETED",
                 subject="video_id",
             )
