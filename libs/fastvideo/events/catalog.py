@@ -68,6 +68,10 @@ NAMES: Mapping[str, str] = MappingProxyType(
         "MemoryReported": "trace.memory",
         "GraphUsed": "trace.graph",
         "TenantErased": "tenant.erased",
+        "ApiKeyCreated": "api_key.created",
+        "ApiKeyRevoked": "api_key.revoked",
+        "TenantPolicySet": "tenant.policy_set",
+        "SessionTextPushed": "session.text_pushed",
     }
 )
 

@@ -28,6 +28,7 @@ from fastvideo.requests.events import (
     RequestStarted,
 )
 from fastvideo.requests.sealing import TenantErased
+from fastvideo.requests.tenants import ApiKeyCreated, ApiKeyRevoked, TenantPolicySet
 from fastvideo.scheduling.events import (
     BatchExecuted,
     LeaderElected,
@@ -52,7 +53,12 @@ from fastvideo.scheduling.traces import (
     TransferRecorded,
     WeightsChanged,
 )
-from fastvideo.sessions.events import SessionClosed, SessionCreated, SessionUpdated
+from fastvideo.sessions.events import (
+    SessionClosed,
+    SessionCreated,
+    SessionTextPushed,
+    SessionUpdated,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,6 +125,10 @@ EventPayload = (
     | MemoryReported
     | GraphUsed
     | TenantErased
+    | ApiKeyCreated
+    | ApiKeyRevoked
+    | TenantPolicySet
+    | SessionTextPushed
 )
 """What an event says, by type."""
 

@@ -34,11 +34,27 @@ class RequestStatus(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TextSegment:
+    """Whose words a stretch of a text is."""
+
+    # "context" or "prompt" for what was remembered, "own" for the request's own.
+    role: str = ""
+    # The request or the push that it came with; empty for the request's own.
+    source_id: str = ""
+    # Characters of the text, from start to before stop.
+    start: int = 0
+    stop: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TextPart:
     """Text that conditions a request; role is "prompt" or "negative_prompt"."""
 
     role: str = ""
     text: str = ""
+    # What a session joined to it, and the user's own words, in order; empty when the text is the
+    # user's own throughout.
+    segments: tuple[TextSegment, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

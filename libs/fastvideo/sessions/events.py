@@ -7,7 +7,7 @@ between the two.
 from dataclasses import dataclass
 
 from fastvideo.requests.sealing import SealedContent
-from fastvideo.sessions.types import PromptMemoryEntry, SessionState
+from fastvideo.sessions.types import PromptMemoryEntry, PushedText, SessionState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,3 +39,14 @@ class SessionClosed:
     session_id: str = ""
     # "closed" or "inactive".
     reason: str = ""
+    # What the session remembered is let go; the log alone has it.
+    memory_released: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionTextPushed:
+    """session.text_pushed: a text conditions the session's later requests."""
+
+    session_id: str = ""
+    pushed: PushedText
+    sealed: SealedContent | None = None

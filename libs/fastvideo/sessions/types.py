@@ -17,6 +17,17 @@ class SessionStatus(StrEnum):
     CLOSED = "closed"
 
 
+class SessionConditioning(StrEnum):
+    """What joins the prompts of a session's requests."""
+
+    # Nothing: each prompt stands alone, whatever is remembered.
+    INDEPENDENT = "independent"
+    # The texts that were pushed.
+    PUSHED = "pushed"
+    # The texts that were pushed and the prompts of earlier requests.
+    MEMORY = "memory"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelBinding:
     """A model that a session is bound to."""
@@ -29,8 +40,22 @@ class ModelBinding:
 class PromptMemoryEntry:
     """One remembered prompt."""
 
+    # Empty when the prompt was pushed.
     request_id: str = ""
     prompt: str = ""
+    at: datetime
+    # The push that it came with, if it was pushed.
+    push_id: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PushedText:
+    """A text that was given to a session."""
+
+    push_id: str = ""
+    # "context" stands before all prompts; "prompt" is remembered as one.
+    role: str = ""
+    text: str = ""
     at: datetime
 
 
@@ -65,3 +90,7 @@ class SessionState:
     last_active_at: datetime
     closed_at: datetime | None = None
     close_reason: str = ""
+    # None is INDEPENDENT.
+    conditioning: SessionConditioning | None = None
+    # Oldest first, bounded by prompt_memory_limit.
+    context_texts: tuple[PushedText, ...] = ()

@@ -52,6 +52,8 @@ def _of_request(message: events_pb2.RequestAccepted) -> Iterator[TextSlot]:
 def _of_new_session(message: events_pb2.SessionCreated) -> Iterator[TextSlot]:
     for entry in message.state.prompt_memory:
         yield _Field(entry, "prompt")
+    for pushed in message.state.context_texts:
+        yield _Field(pushed, "text")
 
 
 def _of_session(message: events_pb2.SessionUpdated) -> Iterator[TextSlot]:
@@ -59,10 +61,15 @@ def _of_session(message: events_pb2.SessionUpdated) -> Iterator[TextSlot]:
         yield _Field(message.remembered, "prompt")
 
 
+def _of_push(message: events_pb2.SessionTextPushed) -> Iterator[TextSlot]:
+    yield _Field(message.pushed, "text")
+
+
 SEALED_TYPES: Final[Mapping[str, SealedType]] = {  # type: ignore[type-arg]
     "RequestAccepted": SealedType(events_pb2.RequestAccepted, _of_request),
     "SessionCreated": SealedType(events_pb2.SessionCreated, _of_new_session),
     "SessionUpdated": SealedType(events_pb2.SessionUpdated, _of_session),
+    "SessionTextPushed": SealedType(events_pb2.SessionTextPushed, _of_push),
 }
 """By the name of the event's type."""
 

@@ -119,21 +119,62 @@ class TextPart(_message.Message):
 
     ROLE_FIELD_NUMBER: _builtins.int
     TEXT_FIELD_NUMBER: _builtins.int
+    SEGMENTS_FIELD_NUMBER: _builtins.int
     role: _builtins.str
     text: _builtins.str
+    @_builtins.property
+    def segments(self) -> _containers.RepeatedCompositeFieldContainer[Global___TextSegment]:
+        """What a session joined to it, and the user's own words, in order; empty when
+        the text is the user's own throughout. The service sets it.
+        """
+
     def __init__(
         self,
         *,
         role: _builtins.str = ...,
         text: _builtins.str = ...,
+        segments: _abc.Iterable[Global___TextSegment] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["role", b"role", "text", b"text"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["role", b"role", "segments", b"segments", "text", b"text"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___TextPart: _TypeAlias = TextPart  # noqa: Y015
+
+@_typing.final
+class TextSegment(_message.Message):
+    """Whose words a stretch of a text is."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ROLE_FIELD_NUMBER: _builtins.int
+    SOURCE_ID_FIELD_NUMBER: _builtins.int
+    START_FIELD_NUMBER: _builtins.int
+    STOP_FIELD_NUMBER: _builtins.int
+    role: _builtins.str
+    """"context" or "prompt" for what was remembered, "own" for the request's own."""
+    source_id: _builtins.str
+    """The request or the push that it came with; empty for the request's own."""
+    start: _builtins.int
+    """Characters of the text, from start to before stop."""
+    stop: _builtins.int
+    def __init__(
+        self,
+        *,
+        role: _builtins.str = ...,
+        source_id: _builtins.str = ...,
+        start: _builtins.int = ...,
+        stop: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["role", b"role", "source_id", b"source_id", "start", b"start", "stop", b"stop"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TextSegment: _TypeAlias = TextSegment  # noqa: Y015
 
 @_typing.final
 class ImagePart(_message.Message):

@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!fastvideo/common/v1/session.proto\x12\x13\x66\x61stvideo.common.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"5\n\x0cModelBinding\x12\x10\n\x08model_id\x18\x01 \x01(\t\x12\x13\n\x0b\x63\x61rd_digest\x18\x02 \x01(\t\"_\n\x11PromptMemoryEntry\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x0e\n\x06prompt\x18\x02 \x01(\t\x12&\n\x02\x61t\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"7\n\x0bStreamState\x12\x11\n\tstream_id\x18\x01 \x01(\t\x12\x15\n\rlast_sequence\x18\x02 \x01(\x04\"\xfb\x06\n\x0cSessionState\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x0f\n\x07user_id\x18\x02 \x01(\t\x12\x11\n\ttenant_id\x18\x03 \x01(\t\x12\x32\n\x06status\x18\x04 \x01(\x0e\x32\".fastvideo.common.v1.SessionStatus\x12\x39\n\x0emodel_bindings\x18\x05 \x03(\x0b\x32!.fastvideo.common.v1.ModelBinding\x12\x17\n\x0f\x61\x63tive_programs\x18\x06 \x03(\t\x12=\n\rprompt_memory\x18\x07 \x03(\x0b\x32&.fastvideo.common.v1.PromptMemoryEntry\x12\x1b\n\x13prompt_memory_limit\x18\x08 \x01(\r\x12J\n\rinput_streams\x18\t \x03(\x0b\x32\x33.fastvideo.common.v1.SessionState.InputStreamsEntry\x12L\n\x0eoutput_streams\x18\n \x03(\x0b\x32\x34.fastvideo.common.v1.SessionState.OutputStreamsEntry\x12\x15\n\rartifact_refs\x18\x0b \x03(\t\x12\x15\n\rcancel_scopes\x18\x0c \x03(\t\x12\x1c\n\x14inactivity_timeout_s\x18\r \x01(\r\x12.\n\ncreated_at\x18\x0e \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x32\n\x0elast_active_at\x18\x0f \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x32\n\tclosed_at\x18\x10 \x01(\x0b\x32\x1a.google.protobuf.TimestampH\x00\x88\x01\x01\x12\x14\n\x0c\x63lose_reason\x18\x11 \x01(\t\x1aU\n\x11InputStreamsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12/\n\x05value\x18\x02 \x01(\x0b\x32 .fastvideo.common.v1.StreamState:\x02\x38\x01\x1aV\n\x12OutputStreamsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12/\n\x05value\x18\x02 \x01(\x0b\x32 .fastvideo.common.v1.StreamState:\x02\x38\x01\x42\x0c\n\n_closed_at*c\n\rSessionStatus\x12\x1e\n\x1aSESSION_STATUS_UNSPECIFIED\x10\x00\x12\x17\n\x13SESSION_STATUS_OPEN\x10\x01\x12\x19\n\x15SESSION_STATUS_CLOSED\x10\x02\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!fastvideo/common/v1/session.proto\x12\x13\x66\x61stvideo.common.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"5\n\x0cModelBinding\x12\x10\n\x08model_id\x18\x01 \x01(\t\x12\x13\n\x0b\x63\x61rd_digest\x18\x02 \x01(\t\"p\n\x11PromptMemoryEntry\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x0e\n\x06prompt\x18\x02 \x01(\t\x12&\n\x02\x61t\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0f\n\x07push_id\x18\x04 \x01(\t\"a\n\nPushedText\x12\x0f\n\x07push_id\x18\x01 \x01(\t\x12\x0c\n\x04role\x18\x02 \x01(\t\x12\x0c\n\x04text\x18\x03 \x01(\t\x12&\n\x02\x61t\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"7\n\x0bStreamState\x12\x11\n\tstream_id\x18\x01 \x01(\t\x12\x15\n\rlast_sequence\x18\x02 \x01(\x04\"\x89\x08\n\x0cSessionState\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x0f\n\x07user_id\x18\x02 \x01(\t\x12\x11\n\ttenant_id\x18\x03 \x01(\t\x12\x32\n\x06status\x18\x04 \x01(\x0e\x32\".fastvideo.common.v1.SessionStatus\x12\x39\n\x0emodel_bindings\x18\x05 \x03(\x0b\x32!.fastvideo.common.v1.ModelBinding\x12\x17\n\x0f\x61\x63tive_programs\x18\x06 \x03(\t\x12=\n\rprompt_memory\x18\x07 \x03(\x0b\x32&.fastvideo.common.v1.PromptMemoryEntry\x12\x1b\n\x13prompt_memory_limit\x18\x08 \x01(\r\x12J\n\rinput_streams\x18\t \x03(\x0b\x32\x33.fastvideo.common.v1.SessionState.InputStreamsEntry\x12L\n\x0eoutput_streams\x18\n \x03(\x0b\x32\x34.fastvideo.common.v1.SessionState.OutputStreamsEntry\x12\x15\n\rartifact_refs\x18\x0b \x03(\t\x12\x15\n\rcancel_scopes\x18\x0c \x03(\t\x12\x1c\n\x14inactivity_timeout_s\x18\r \x01(\r\x12.\n\ncreated_at\x18\x0e \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x32\n\x0elast_active_at\x18\x0f \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x32\n\tclosed_at\x18\x10 \x01(\x0b\x32\x1a.google.protobuf.TimestampH\x00\x88\x01\x01\x12\x14\n\x0c\x63lose_reason\x18\x11 \x01(\t\x12\x43\n\x0c\x63onditioning\x18\x12 \x01(\x0e\x32(.fastvideo.common.v1.SessionConditioningH\x01\x88\x01\x01\x12\x36\n\rcontext_texts\x18\x13 \x03(\x0b\x32\x1f.fastvideo.common.v1.PushedText\x1aU\n\x11InputStreamsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12/\n\x05value\x18\x02 \x01(\x0b\x32 .fastvideo.common.v1.StreamState:\x02\x38\x01\x1aV\n\x12OutputStreamsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12/\n\x05value\x18\x02 \x01(\x0b\x32 .fastvideo.common.v1.StreamState:\x02\x38\x01\x42\x0c\n\n_closed_atB\x0f\n\r_conditioning*c\n\rSessionStatus\x12\x1e\n\x1aSESSION_STATUS_UNSPECIFIED\x10\x00\x12\x17\n\x13SESSION_STATUS_OPEN\x10\x01\x12\x19\n\x15SESSION_STATUS_CLOSED\x10\x02*\xa3\x01\n\x13SessionConditioning\x12$\n SESSION_CONDITIONING_UNSPECIFIED\x10\x00\x12$\n SESSION_CONDITIONING_INDEPENDENT\x10\x01\x12\x1f\n\x1bSESSION_CONDITIONING_PUSHED\x10\x02\x12\x1f\n\x1bSESSION_CONDITIONING_MEMORY\x10\x03\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -36,18 +36,22 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_SESSIONSTATE_INPUTSTREAMSENTRY']._serialized_options = b'8\001'
   _globals['_SESSIONSTATE_OUTPUTSTREAMSENTRY']._loaded_options = None
   _globals['_SESSIONSTATE_OUTPUTSTREAMSENTRY']._serialized_options = b'8\001'
-  _globals['_SESSIONSTATUS']._serialized_start=1194
-  _globals['_SESSIONSTATUS']._serialized_end=1293
+  _globals['_SESSIONSTATUS']._serialized_start=1452
+  _globals['_SESSIONSTATUS']._serialized_end=1551
+  _globals['_SESSIONCONDITIONING']._serialized_start=1554
+  _globals['_SESSIONCONDITIONING']._serialized_end=1717
   _globals['_MODELBINDING']._serialized_start=91
   _globals['_MODELBINDING']._serialized_end=144
   _globals['_PROMPTMEMORYENTRY']._serialized_start=146
-  _globals['_PROMPTMEMORYENTRY']._serialized_end=241
-  _globals['_STREAMSTATE']._serialized_start=243
-  _globals['_STREAMSTATE']._serialized_end=298
-  _globals['_SESSIONSTATE']._serialized_start=301
-  _globals['_SESSIONSTATE']._serialized_end=1192
-  _globals['_SESSIONSTATE_INPUTSTREAMSENTRY']._serialized_start=1005
-  _globals['_SESSIONSTATE_INPUTSTREAMSENTRY']._serialized_end=1090
-  _globals['_SESSIONSTATE_OUTPUTSTREAMSENTRY']._serialized_start=1092
-  _globals['_SESSIONSTATE_OUTPUTSTREAMSENTRY']._serialized_end=1178
+  _globals['_PROMPTMEMORYENTRY']._serialized_end=258
+  _globals['_PUSHEDTEXT']._serialized_start=260
+  _globals['_PUSHEDTEXT']._serialized_end=357
+  _globals['_STREAMSTATE']._serialized_start=359
+  _globals['_STREAMSTATE']._serialized_end=414
+  _globals['_SESSIONSTATE']._serialized_start=417
+  _globals['_SESSIONSTATE']._serialized_end=1450
+  _globals['_SESSIONSTATE_INPUTSTREAMSENTRY']._serialized_start=1246
+  _globals['_SESSIONSTATE_INPUTSTREAMSENTRY']._serialized_end=1331
+  _globals['_SESSIONSTATE_OUTPUTSTREAMSENTRY']._serialized_start=1333
+  _globals['_SESSIONSTATE_OUTPUTSTREAMSENTRY']._serialized_end=1419
 # @@protoc_insertion_point(module_scope)

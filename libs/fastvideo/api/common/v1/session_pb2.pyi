@@ -38,6 +38,34 @@ SESSION_STATUS_OPEN: SessionStatus.ValueType  # 1
 SESSION_STATUS_CLOSED: SessionStatus.ValueType  # 2
 Global___SessionStatus: _TypeAlias = SessionStatus  # noqa: Y015
 
+class _SessionConditioning:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _SessionConditioningEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_SessionConditioning.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    SESSION_CONDITIONING_UNSPECIFIED: _SessionConditioning.ValueType  # 0
+    """As independent: a session of before there was a choice."""
+    SESSION_CONDITIONING_INDEPENDENT: _SessionConditioning.ValueType  # 1
+    """Nothing: each prompt stands alone, whatever is remembered."""
+    SESSION_CONDITIONING_PUSHED: _SessionConditioning.ValueType  # 2
+    """The texts that were pushed."""
+    SESSION_CONDITIONING_MEMORY: _SessionConditioning.ValueType  # 3
+    """The texts that were pushed and the prompts of earlier requests."""
+
+class SessionConditioning(_SessionConditioning, metaclass=_SessionConditioningEnumTypeWrapper):
+    """What joins the prompts of a session's requests."""
+
+SESSION_CONDITIONING_UNSPECIFIED: SessionConditioning.ValueType  # 0
+"""As independent: a session of before there was a choice."""
+SESSION_CONDITIONING_INDEPENDENT: SessionConditioning.ValueType  # 1
+"""Nothing: each prompt stands alone, whatever is remembered."""
+SESSION_CONDITIONING_PUSHED: SessionConditioning.ValueType  # 2
+"""The texts that were pushed."""
+SESSION_CONDITIONING_MEMORY: SessionConditioning.ValueType  # 3
+"""The texts that were pushed and the prompts of earlier requests."""
+Global___SessionConditioning: _TypeAlias = SessionConditioning  # noqa: Y015
+
 @_typing.final
 class ModelBinding(_message.Message):
     """A model that a session is bound to."""
@@ -71,8 +99,12 @@ class PromptMemoryEntry(_message.Message):
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     PROMPT_FIELD_NUMBER: _builtins.int
     AT_FIELD_NUMBER: _builtins.int
+    PUSH_ID_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
+    """Empty when the prompt was pushed."""
     prompt: _builtins.str
+    push_id: _builtins.str
+    """The push that it came with, if it was pushed."""
     @_builtins.property
     def at(self) -> _timestamp_pb2.Timestamp: ...
     def __init__(
@@ -81,14 +113,47 @@ class PromptMemoryEntry(_message.Message):
         request_id: _builtins.str = ...,
         prompt: _builtins.str = ...,
         at: _timestamp_pb2.Timestamp | None = ...,
+        push_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["at", b"at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["at", b"at", "prompt", b"prompt", "request_id", b"request_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["at", b"at", "prompt", b"prompt", "push_id", b"push_id", "request_id", b"request_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___PromptMemoryEntry: _TypeAlias = PromptMemoryEntry  # noqa: Y015
+
+@_typing.final
+class PushedText(_message.Message):
+    """A text that was given to a session."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PUSH_ID_FIELD_NUMBER: _builtins.int
+    ROLE_FIELD_NUMBER: _builtins.int
+    TEXT_FIELD_NUMBER: _builtins.int
+    AT_FIELD_NUMBER: _builtins.int
+    push_id: _builtins.str
+    role: _builtins.str
+    """"context" stands before all prompts; "prompt" is remembered as one."""
+    text: _builtins.str
+    @_builtins.property
+    def at(self) -> _timestamp_pb2.Timestamp: ...
+    def __init__(
+        self,
+        *,
+        push_id: _builtins.str = ...,
+        role: _builtins.str = ...,
+        text: _builtins.str = ...,
+        at: _timestamp_pb2.Timestamp | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["at", b"at"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["at", b"at", "push_id", b"push_id", "role", b"role", "text", b"text"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PushedText: _TypeAlias = PushedText  # noqa: Y015
 
 @_typing.final
 class StreamState(_message.Message):
@@ -179,6 +244,8 @@ class SessionState(_message.Message):
     LAST_ACTIVE_AT_FIELD_NUMBER: _builtins.int
     CLOSED_AT_FIELD_NUMBER: _builtins.int
     CLOSE_REASON_FIELD_NUMBER: _builtins.int
+    CONDITIONING_FIELD_NUMBER: _builtins.int
+    CONTEXT_TEXTS_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
     user_id: _builtins.str
     tenant_id: _builtins.str
@@ -187,6 +254,7 @@ class SessionState(_message.Message):
     inactivity_timeout_s: _builtins.int
     """Seconds without a push or a request after which the session is closed."""
     close_reason: _builtins.str
+    conditioning: Global___SessionConditioning.ValueType
     @_builtins.property
     def model_bindings(self) -> _containers.RepeatedCompositeFieldContainer[Global___ModelBinding]: ...
     @_builtins.property
@@ -209,6 +277,10 @@ class SessionState(_message.Message):
     def last_active_at(self) -> _timestamp_pb2.Timestamp: ...
     @_builtins.property
     def closed_at(self) -> _timestamp_pb2.Timestamp: ...
+    @_builtins.property
+    def context_texts(self) -> _containers.RepeatedCompositeFieldContainer[Global___PushedText]:
+        """Oldest first, bounded by prompt_memory_limit."""
+
     def __init__(
         self,
         *,
@@ -229,13 +301,20 @@ class SessionState(_message.Message):
         last_active_at: _timestamp_pb2.Timestamp | None = ...,
         closed_at: _timestamp_pb2.Timestamp | None = ...,
         close_reason: _builtins.str = ...,
+        conditioning: Global___SessionConditioning.ValueType | None = ...,
+        context_texts: _abc.Iterable[Global___PushedText] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_closed_at", b"_closed_at", "closed_at", b"closed_at", "created_at", b"created_at", "last_active_at", b"last_active_at"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_closed_at", b"_closed_at", "_conditioning", b"_conditioning", "closed_at", b"closed_at", "conditioning", b"conditioning", "created_at", b"created_at", "last_active_at", b"last_active_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_closed_at", b"_closed_at", "active_programs", b"active_programs", "artifact_refs", b"artifact_refs", "cancel_scopes", b"cancel_scopes", "close_reason", b"close_reason", "closed_at", b"closed_at", "created_at", b"created_at", "inactivity_timeout_s", b"inactivity_timeout_s", "input_streams", b"input_streams", "last_active_at", b"last_active_at", "model_bindings", b"model_bindings", "output_streams", b"output_streams", "prompt_memory", b"prompt_memory", "prompt_memory_limit", b"prompt_memory_limit", "session_id", b"session_id", "status", b"status", "tenant_id", b"tenant_id", "user_id", b"user_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_closed_at", b"_closed_at", "_conditioning", b"_conditioning", "active_programs", b"active_programs", "artifact_refs", b"artifact_refs", "cancel_scopes", b"cancel_scopes", "close_reason", b"close_reason", "closed_at", b"closed_at", "conditioning", b"conditioning", "context_texts", b"context_texts", "created_at", b"created_at", "inactivity_timeout_s", b"inactivity_timeout_s", "input_streams", b"input_streams", "last_active_at", b"last_active_at", "model_bindings", b"model_bindings", "output_streams", b"output_streams", "prompt_memory", b"prompt_memory", "prompt_memory_limit", b"prompt_memory_limit", "session_id", b"session_id", "status", b"status", "tenant_id", b"tenant_id", "user_id", b"user_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__closed_at: _TypeAlias = _typing.Literal["closed_at"]  # noqa: Y015
     _WhichOneofArgType__closed_at: _TypeAlias = _typing.Literal["_closed_at", b"_closed_at"]  # noqa: Y015
+    _WhichOneofReturnType__conditioning: _TypeAlias = _typing.Literal["conditioning"]  # noqa: Y015
+    _WhichOneofArgType__conditioning: _TypeAlias = _typing.Literal["_conditioning", b"_conditioning"]  # noqa: Y015
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__closed_at) -> _WhichOneofReturnType__closed_at | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__conditioning) -> _WhichOneofReturnType__conditioning | None: ...
 
 Global___SessionState: _TypeAlias = SessionState  # noqa: Y015

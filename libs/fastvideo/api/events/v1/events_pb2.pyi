@@ -8,6 +8,7 @@ from fastvideo.api.common.v1 import artifact_pb2 as _artifact_pb2
 from fastvideo.api.common.v1 import cache_pb2 as _cache_pb2
 from fastvideo.api.common.v1 import request_pb2 as _request_pb2
 from fastvideo.api.common.v1 import session_pb2 as _session_pb2
+from fastvideo.api.common.v1 import tenant_pb2 as _tenant_pb2
 from fastvideo.api.common.v1 import transfer_pb2 as _transfer_pb2
 from fastvideo.api.common.v1 import work_pb2 as _work_pb2
 from fastvideo.api.training.v1 import behavior_pb2 as _behavior_pb2
@@ -191,6 +192,10 @@ class Event(_message.Message):
     MEMORY_REPORTED_FIELD_NUMBER: _builtins.int
     GRAPH_USED_FIELD_NUMBER: _builtins.int
     TENANT_ERASED_FIELD_NUMBER: _builtins.int
+    API_KEY_CREATED_FIELD_NUMBER: _builtins.int
+    API_KEY_REVOKED_FIELD_NUMBER: _builtins.int
+    TENANT_POLICY_SET_FIELD_NUMBER: _builtins.int
+    SESSION_TEXT_PUSHED_FIELD_NUMBER: _builtins.int
     event_id: _builtins.str
     partition: _builtins.int
     offset: _builtins.int
@@ -286,6 +291,14 @@ class Event(_message.Message):
     def graph_used(self) -> Global___GraphUsed: ...
     @_builtins.property
     def tenant_erased(self) -> Global___TenantErased: ...
+    @_builtins.property
+    def api_key_created(self) -> Global___ApiKeyCreated: ...
+    @_builtins.property
+    def api_key_revoked(self) -> Global___ApiKeyRevoked: ...
+    @_builtins.property
+    def tenant_policy_set(self) -> Global___TenantPolicySet: ...
+    @_builtins.property
+    def session_text_pushed(self) -> Global___SessionTextPushed: ...
     def __init__(
         self,
         *,
@@ -339,12 +352,16 @@ class Event(_message.Message):
         memory_reported: Global___MemoryReported | None = ...,
         graph_used: Global___GraphUsed | None = ...,
         tenant_erased: Global___TenantErased | None = ...,
+        api_key_created: Global___ApiKeyCreated | None = ...,
+        api_key_revoked: Global___ApiKeyRevoked | None = ...,
+        tenant_policy_set: Global___TenantPolicySet | None = ...,
+        session_text_pushed: Global___SessionTextPushed | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["artifact_completed", b"artifact_completed", "artifact_created", b"artifact_created", "artifact_updated", b"artifact_updated", "batch_executed", b"batch_executed", "behavior_recorded", b"behavior_recorded", "cache_accessed", b"cache_accessed", "components_traced", b"components_traced", "graph_used", b"graph_used", "leader_elected", b"leader_elected", "loop_failed", b"loop_failed", "loop_prepared", b"loop_prepared", "media_chunk_added", b"media_chunk_added", "media_completed", b"media_completed", "media_initialized", b"media_initialized", "memory_reported", b"memory_reported", "metadata", b"metadata", "non_finite_found", b"non_finite_found", "parity_checked", b"parity_checked", "payload", b"payload", "recorded_at", b"recorded_at", "request_accepted", b"request_accepted", "request_cancel_requested", b"request_cancel_requested", "request_cancelled", b"request_cancelled", "request_completed", b"request_completed", "request_failed", b"request_failed", "request_logged", b"request_logged", "request_progressed", b"request_progressed", "request_queued", b"request_queued", "request_snapshotted", b"request_snapshotted", "request_started", b"request_started", "scheduler_decided", b"scheduler_decided", "session_closed", b"session_closed", "session_created", b"session_created", "session_updated", b"session_updated", "tenant_erased", b"tenant_erased", "transfer_recorded", b"transfer_recorded", "weights_changed", b"weights_changed", "worker_attached", b"worker_attached", "worker_detached", b"worker_detached", "worker_draining", b"worker_draining", "worker_lost", b"worker_lost", "worker_reattached", b"worker_reattached"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["api_key_created", b"api_key_created", "api_key_revoked", b"api_key_revoked", "artifact_completed", b"artifact_completed", "artifact_created", b"artifact_created", "artifact_updated", b"artifact_updated", "batch_executed", b"batch_executed", "behavior_recorded", b"behavior_recorded", "cache_accessed", b"cache_accessed", "components_traced", b"components_traced", "graph_used", b"graph_used", "leader_elected", b"leader_elected", "loop_failed", b"loop_failed", "loop_prepared", b"loop_prepared", "media_chunk_added", b"media_chunk_added", "media_completed", b"media_completed", "media_initialized", b"media_initialized", "memory_reported", b"memory_reported", "metadata", b"metadata", "non_finite_found", b"non_finite_found", "parity_checked", b"parity_checked", "payload", b"payload", "recorded_at", b"recorded_at", "request_accepted", b"request_accepted", "request_cancel_requested", b"request_cancel_requested", "request_cancelled", b"request_cancelled", "request_completed", b"request_completed", "request_failed", b"request_failed", "request_logged", b"request_logged", "request_progressed", b"request_progressed", "request_queued", b"request_queued", "request_snapshotted", b"request_snapshotted", "request_started", b"request_started", "scheduler_decided", b"scheduler_decided", "session_closed", b"session_closed", "session_created", b"session_created", "session_text_pushed", b"session_text_pushed", "session_updated", b"session_updated", "tenant_erased", b"tenant_erased", "tenant_policy_set", b"tenant_policy_set", "transfer_recorded", b"transfer_recorded", "weights_changed", b"weights_changed", "worker_attached", b"worker_attached", "worker_detached", b"worker_detached", "worker_draining", b"worker_draining", "worker_lost", b"worker_lost", "worker_reattached", b"worker_reattached"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["artifact_completed", b"artifact_completed", "artifact_created", b"artifact_created", "artifact_updated", b"artifact_updated", "batch_executed", b"batch_executed", "behavior_recorded", b"behavior_recorded", "cache_accessed", b"cache_accessed", "components_traced", b"components_traced", "event_id", b"event_id", "graph_used", b"graph_used", "leader_elected", b"leader_elected", "log_epoch", b"log_epoch", "loop_failed", b"loop_failed", "loop_prepared", b"loop_prepared", "media_chunk_added", b"media_chunk_added", "media_completed", b"media_completed", "media_initialized", b"media_initialized", "memory_reported", b"memory_reported", "metadata", b"metadata", "name", b"name", "non_finite_found", b"non_finite_found", "offset", b"offset", "parity_checked", b"parity_checked", "partition", b"partition", "payload", b"payload", "recorded_at", b"recorded_at", "request_accepted", b"request_accepted", "request_cancel_requested", b"request_cancel_requested", "request_cancelled", b"request_cancelled", "request_completed", b"request_completed", "request_failed", b"request_failed", "request_logged", b"request_logged", "request_progressed", b"request_progressed", "request_queued", b"request_queued", "request_snapshotted", b"request_snapshotted", "request_started", b"request_started", "scheduler_decided", b"scheduler_decided", "schema_version", b"schema_version", "session_closed", b"session_closed", "session_created", b"session_created", "session_updated", b"session_updated", "stream_id", b"stream_id", "stream_version", b"stream_version", "tenant_erased", b"tenant_erased", "transfer_recorded", b"transfer_recorded", "type", b"type", "weights_changed", b"weights_changed", "worker_attached", b"worker_attached", "worker_detached", b"worker_detached", "worker_draining", b"worker_draining", "worker_lost", b"worker_lost", "worker_reattached", b"worker_reattached"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["api_key_created", b"api_key_created", "api_key_revoked", b"api_key_revoked", "artifact_completed", b"artifact_completed", "artifact_created", b"artifact_created", "artifact_updated", b"artifact_updated", "batch_executed", b"batch_executed", "behavior_recorded", b"behavior_recorded", "cache_accessed", b"cache_accessed", "components_traced", b"components_traced", "event_id", b"event_id", "graph_used", b"graph_used", "leader_elected", b"leader_elected", "log_epoch", b"log_epoch", "loop_failed", b"loop_failed", "loop_prepared", b"loop_prepared", "media_chunk_added", b"media_chunk_added", "media_completed", b"media_completed", "media_initialized", b"media_initialized", "memory_reported", b"memory_reported", "metadata", b"metadata", "name", b"name", "non_finite_found", b"non_finite_found", "offset", b"offset", "parity_checked", b"parity_checked", "partition", b"partition", "payload", b"payload", "recorded_at", b"recorded_at", "request_accepted", b"request_accepted", "request_cancel_requested", b"request_cancel_requested", "request_cancelled", b"request_cancelled", "request_completed", b"request_completed", "request_failed", b"request_failed", "request_logged", b"request_logged", "request_progressed", b"request_progressed", "request_queued", b"request_queued", "request_snapshotted", b"request_snapshotted", "request_started", b"request_started", "scheduler_decided", b"scheduler_decided", "schema_version", b"schema_version", "session_closed", b"session_closed", "session_created", b"session_created", "session_text_pushed", b"session_text_pushed", "session_updated", b"session_updated", "stream_id", b"stream_id", "stream_version", b"stream_version", "tenant_erased", b"tenant_erased", "tenant_policy_set", b"tenant_policy_set", "transfer_recorded", b"transfer_recorded", "type", b"type", "weights_changed", b"weights_changed", "worker_attached", b"worker_attached", "worker_detached", b"worker_detached", "worker_draining", b"worker_draining", "worker_lost", b"worker_lost", "worker_reattached", b"worker_reattached"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_payload: _TypeAlias = _typing.Literal["request_accepted", "request_queued", "request_started", "request_progressed", "request_cancel_requested", "request_cancelled", "request_failed", "request_completed", "request_logged", "artifact_created", "artifact_updated", "artifact_completed", "media_initialized", "media_chunk_added", "media_completed", "session_created", "session_updated", "session_closed", "worker_attached", "worker_lost", "loop_prepared", "loop_failed", "batch_executed", "scheduler_decided", "leader_elected", "worker_draining", "worker_reattached", "request_snapshotted", "worker_detached", "cache_accessed", "transfer_recorded", "weights_changed", "parity_checked", "components_traced", "behavior_recorded", "non_finite_found", "memory_reported", "graph_used", "tenant_erased"]  # noqa: Y015
+    _WhichOneofReturnType_payload: _TypeAlias = _typing.Literal["request_accepted", "request_queued", "request_started", "request_progressed", "request_cancel_requested", "request_cancelled", "request_failed", "request_completed", "request_logged", "artifact_created", "artifact_updated", "artifact_completed", "media_initialized", "media_chunk_added", "media_completed", "session_created", "session_updated", "session_closed", "worker_attached", "worker_lost", "loop_prepared", "loop_failed", "batch_executed", "scheduler_decided", "leader_elected", "worker_draining", "worker_reattached", "request_snapshotted", "worker_detached", "cache_accessed", "transfer_recorded", "weights_changed", "parity_checked", "components_traced", "behavior_recorded", "non_finite_found", "memory_reported", "graph_used", "tenant_erased", "api_key_created", "api_key_revoked", "tenant_policy_set", "session_text_pushed"]  # noqa: Y015
     _WhichOneofArgType_payload: _TypeAlias = _typing.Literal["payload", b"payload"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_payload) -> _WhichOneofReturnType_payload | None: ...
 
@@ -961,22 +978,57 @@ class SessionClosed(_message.Message):
 
     SESSION_ID_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
+    MEMORY_RELEASED_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
     reason: _builtins.str
     """"closed" or "inactive"."""
+    memory_released: _builtins.bool
+    """What the session remembered is let go; the log alone has it."""
     def __init__(
         self,
         *,
         session_id: _builtins.str = ...,
         reason: _builtins.str = ...,
+        memory_released: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["reason", b"reason", "session_id", b"session_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["memory_released", b"memory_released", "reason", b"reason", "session_id", b"session_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___SessionClosed: _TypeAlias = SessionClosed  # noqa: Y015
+
+@_typing.final
+class SessionTextPushed(_message.Message):
+    """session.text_pushed: a text conditions the session's later requests."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SESSION_ID_FIELD_NUMBER: _builtins.int
+    PUSHED_FIELD_NUMBER: _builtins.int
+    SEALED_FIELD_NUMBER: _builtins.int
+    session_id: _builtins.str
+    @_builtins.property
+    def pushed(self) -> _session_pb2.PushedText: ...
+    @_builtins.property
+    def sealed(self) -> Global___SealedContent: ...
+    def __init__(
+        self,
+        *,
+        session_id: _builtins.str = ...,
+        pushed: _session_pb2.PushedText | None = ...,
+        sealed: Global___SealedContent | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_sealed", b"_sealed", "pushed", b"pushed", "sealed", b"sealed"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_sealed", b"_sealed", "pushed", b"pushed", "sealed", b"sealed", "session_id", b"session_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__sealed: _TypeAlias = _typing.Literal["sealed"]  # noqa: Y015
+    _WhichOneofArgType__sealed: _TypeAlias = _typing.Literal["_sealed", b"_sealed"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__sealed) -> _WhichOneofReturnType__sealed | None: ...
+
+Global___SessionTextPushed: _TypeAlias = SessionTextPushed  # noqa: Y015
 
 @_typing.final
 class WorkerAttached(_message.Message):
@@ -1828,6 +1880,108 @@ class TenantErased(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___TenantErased: _TypeAlias = TenantErased  # noqa: Y015
+
+@_typing.final
+class ApiKeyCreated(_message.Message):
+    """api_key.created: a key is good from now on. The secret itself is nowhere."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KEY_ID_FIELD_NUMBER: _builtins.int
+    TENANT_ID_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
+    ROLE_FIELD_NUMBER: _builtins.int
+    SECRET_SHA256_FIELD_NUMBER: _builtins.int
+    EXPIRES_AT_FIELD_NUMBER: _builtins.int
+    CREATED_BY_FIELD_NUMBER: _builtins.int
+    key_id: _builtins.str
+    tenant_id: _builtins.str
+    name: _builtins.str
+    role: _builtins.str
+    """"user" or "operator"."""
+    secret_sha256: _builtins.str
+    """SHA-256 of the secret, hexadecimal."""
+    created_by: _builtins.str
+    """The key of whoever made it; empty where there were none."""
+    @_builtins.property
+    def expires_at(self) -> _timestamp_pb2.Timestamp:
+        """Absent is never."""
+
+    def __init__(
+        self,
+        *,
+        key_id: _builtins.str = ...,
+        tenant_id: _builtins.str = ...,
+        name: _builtins.str = ...,
+        role: _builtins.str = ...,
+        secret_sha256: _builtins.str = ...,
+        expires_at: _timestamp_pb2.Timestamp | None = ...,
+        created_by: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_expires_at", b"_expires_at", "expires_at", b"expires_at"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_expires_at", b"_expires_at", "created_by", b"created_by", "expires_at", b"expires_at", "key_id", b"key_id", "name", b"name", "role", b"role", "secret_sha256", b"secret_sha256", "tenant_id", b"tenant_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__expires_at: _TypeAlias = _typing.Literal["expires_at"]  # noqa: Y015
+    _WhichOneofArgType__expires_at: _TypeAlias = _typing.Literal["_expires_at", b"_expires_at"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__expires_at) -> _WhichOneofReturnType__expires_at | None: ...
+
+Global___ApiKeyCreated: _TypeAlias = ApiKeyCreated  # noqa: Y015
+
+@_typing.final
+class ApiKeyRevoked(_message.Message):
+    """api_key.revoked: a key is good for nothing from now on."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KEY_ID_FIELD_NUMBER: _builtins.int
+    TENANT_ID_FIELD_NUMBER: _builtins.int
+    REVOKED_BY_FIELD_NUMBER: _builtins.int
+    key_id: _builtins.str
+    tenant_id: _builtins.str
+    revoked_by: _builtins.str
+    def __init__(
+        self,
+        *,
+        key_id: _builtins.str = ...,
+        tenant_id: _builtins.str = ...,
+        revoked_by: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["key_id", b"key_id", "revoked_by", b"revoked_by", "tenant_id", b"tenant_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ApiKeyRevoked: _TypeAlias = ApiKeyRevoked  # noqa: Y015
+
+@_typing.final
+class TenantPolicySet(_message.Message):
+    """tenant.policy_set: the whole policy of a tenant, in place of the one before."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TENANT_ID_FIELD_NUMBER: _builtins.int
+    POLICY_FIELD_NUMBER: _builtins.int
+    SET_BY_FIELD_NUMBER: _builtins.int
+    tenant_id: _builtins.str
+    set_by: _builtins.str
+    @_builtins.property
+    def policy(self) -> _tenant_pb2.TenantPolicy: ...
+    def __init__(
+        self,
+        *,
+        tenant_id: _builtins.str = ...,
+        policy: _tenant_pb2.TenantPolicy | None = ...,
+        set_by: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["policy", b"policy"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["policy", b"policy", "set_by", b"set_by", "tenant_id", b"tenant_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TenantPolicySet: _TypeAlias = TenantPolicySet  # noqa: Y015
 
 @_typing.final
 class WorkerDraining(_message.Message):

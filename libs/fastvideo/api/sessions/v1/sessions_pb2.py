@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from fastvideo.api.common.v1 import session_pb2 as fastvideo_dot_common_dot_v1_dot_session__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n$fastvideo/sessions/v1/sessions.proto\x12\x15\x66\x61stvideo.sessions.v1\x1a!fastvideo/common/v1/session.proto\"\x8e\x01\n\x14\x43reateSessionRequest\x12\x11\n\tmodel_ids\x18\x01 \x03(\t\x12\x0f\n\x07user_id\x18\x02 \x01(\t\x12\x1c\n\x14inactivity_timeout_s\x18\x03 \x01(\r\x12\x1b\n\x13prompt_memory_limit\x18\x04 \x01(\r\x12\x17\n\x0fidempotency_key\x18\x05 \x01(\t\"I\n\x15\x43reateSessionResponse\x12\x30\n\x05state\x18\x01 \x01(\x0b\x32!.fastvideo.common.v1.SessionState\"\'\n\x11GetSessionRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\"F\n\x12GetSessionResponse\x12\x30\n\x05state\x18\x01 \x01(\x0b\x32!.fastvideo.common.v1.SessionState\"<\n\x13ListSessionsRequest\x12\x11\n\tpage_size\x18\x01 \x01(\r\x12\x12\n\npage_token\x18\x02 \x01(\t\"b\n\x14ListSessionsResponse\x12\x31\n\x06states\x18\x01 \x03(\x0b\x32!.fastvideo.common.v1.SessionState\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\")\n\x13\x43loseSessionRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\"H\n\x14\x43loseSessionResponse\x12\x30\n\x05state\x18\x01 \x01(\x0b\x32!.fastvideo.common.v1.SessionState2\xb1\x03\n\x0eSessionService\x12j\n\rCreateSession\x12+.fastvideo.sessions.v1.CreateSessionRequest\x1a,.fastvideo.sessions.v1.CreateSessionResponse\x12\x61\n\nGetSession\x12(.fastvideo.sessions.v1.GetSessionRequest\x1a).fastvideo.sessions.v1.GetSessionResponse\x12g\n\x0cListSessions\x12*.fastvideo.sessions.v1.ListSessionsRequest\x1a+.fastvideo.sessions.v1.ListSessionsResponse\x12g\n\x0c\x43loseSession\x12*.fastvideo.sessions.v1.CloseSessionRequest\x1a+.fastvideo.sessions.v1.CloseSessionResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n$fastvideo/sessions/v1/sessions.proto\x12\x15\x66\x61stvideo.sessions.v1\x1a!fastvideo/common/v1/session.proto\"\xce\x01\n\x14\x43reateSessionRequest\x12\x11\n\tmodel_ids\x18\x01 \x03(\t\x12\x0f\n\x07user_id\x18\x02 \x01(\t\x12\x1c\n\x14inactivity_timeout_s\x18\x03 \x01(\r\x12\x1b\n\x13prompt_memory_limit\x18\x04 \x01(\r\x12\x17\n\x0fidempotency_key\x18\x05 \x01(\t\x12>\n\x0c\x63onditioning\x18\x06 \x01(\x0e\x32(.fastvideo.common.v1.SessionConditioning\"I\n\x15\x43reateSessionResponse\x12\x30\n\x05state\x18\x01 \x01(\x0b\x32!.fastvideo.common.v1.SessionState\"\'\n\x11GetSessionRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\"F\n\x12GetSessionResponse\x12\x30\n\x05state\x18\x01 \x01(\x0b\x32!.fastvideo.common.v1.SessionState\"<\n\x13ListSessionsRequest\x12\x11\n\tpage_size\x18\x01 \x01(\r\x12\x12\n\npage_token\x18\x02 \x01(\t\"b\n\x14ListSessionsResponse\x12\x31\n\x06states\x18\x01 \x03(\x0b\x32!.fastvideo.common.v1.SessionState\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\")\n\x13\x43loseSessionRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\"H\n\x14\x43loseSessionResponse\x12\x30\n\x05state\x18\x01 \x01(\x0b\x32!.fastvideo.common.v1.SessionState\"Z\n\x0fPushTextRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x0c\n\x04role\x18\x02 \x01(\t\x12\x0c\n\x04text\x18\x03 \x01(\t\x12\x17\n\x0fidempotency_key\x18\x04 \x01(\t\"u\n\x10PushTextResponse\x12\x30\n\x05state\x18\x01 \x01(\x0b\x32!.fastvideo.common.v1.SessionState\x12/\n\x06pushed\x18\x02 \x01(\x0b\x32\x1f.fastvideo.common.v1.PushedText2\x8e\x04\n\x0eSessionService\x12j\n\rCreateSession\x12+.fastvideo.sessions.v1.CreateSessionRequest\x1a,.fastvideo.sessions.v1.CreateSessionResponse\x12\x61\n\nGetSession\x12(.fastvideo.sessions.v1.GetSessionRequest\x1a).fastvideo.sessions.v1.GetSessionResponse\x12g\n\x0cListSessions\x12*.fastvideo.sessions.v1.ListSessionsRequest\x1a+.fastvideo.sessions.v1.ListSessionsResponse\x12g\n\x0c\x43loseSession\x12*.fastvideo.sessions.v1.CloseSessionRequest\x1a+.fastvideo.sessions.v1.CloseSessionResponse\x12[\n\x08PushText\x12&.fastvideo.sessions.v1.PushTextRequest\x1a\'.fastvideo.sessions.v1.PushTextResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -33,21 +33,25 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'fastvideo.sessions.v1.sessi
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_CREATESESSIONREQUEST']._serialized_start=99
-  _globals['_CREATESESSIONREQUEST']._serialized_end=241
-  _globals['_CREATESESSIONRESPONSE']._serialized_start=243
-  _globals['_CREATESESSIONRESPONSE']._serialized_end=316
-  _globals['_GETSESSIONREQUEST']._serialized_start=318
-  _globals['_GETSESSIONREQUEST']._serialized_end=357
-  _globals['_GETSESSIONRESPONSE']._serialized_start=359
-  _globals['_GETSESSIONRESPONSE']._serialized_end=429
-  _globals['_LISTSESSIONSREQUEST']._serialized_start=431
-  _globals['_LISTSESSIONSREQUEST']._serialized_end=491
-  _globals['_LISTSESSIONSRESPONSE']._serialized_start=493
-  _globals['_LISTSESSIONSRESPONSE']._serialized_end=591
-  _globals['_CLOSESESSIONREQUEST']._serialized_start=593
-  _globals['_CLOSESESSIONREQUEST']._serialized_end=634
-  _globals['_CLOSESESSIONRESPONSE']._serialized_start=636
-  _globals['_CLOSESESSIONRESPONSE']._serialized_end=708
-  _globals['_SESSIONSERVICE']._serialized_start=711
-  _globals['_SESSIONSERVICE']._serialized_end=1144
+  _globals['_CREATESESSIONREQUEST']._serialized_end=305
+  _globals['_CREATESESSIONRESPONSE']._serialized_start=307
+  _globals['_CREATESESSIONRESPONSE']._serialized_end=380
+  _globals['_GETSESSIONREQUEST']._serialized_start=382
+  _globals['_GETSESSIONREQUEST']._serialized_end=421
+  _globals['_GETSESSIONRESPONSE']._serialized_start=423
+  _globals['_GETSESSIONRESPONSE']._serialized_end=493
+  _globals['_LISTSESSIONSREQUEST']._serialized_start=495
+  _globals['_LISTSESSIONSREQUEST']._serialized_end=555
+  _globals['_LISTSESSIONSRESPONSE']._serialized_start=557
+  _globals['_LISTSESSIONSRESPONSE']._serialized_end=655
+  _globals['_CLOSESESSIONREQUEST']._serialized_start=657
+  _globals['_CLOSESESSIONREQUEST']._serialized_end=698
+  _globals['_CLOSESESSIONRESPONSE']._serialized_start=700
+  _globals['_CLOSESESSIONRESPONSE']._serialized_end=772
+  _globals['_PUSHTEXTREQUEST']._serialized_start=774
+  _globals['_PUSHTEXTREQUEST']._serialized_end=864
+  _globals['_PUSHTEXTRESPONSE']._serialized_start=866
+  _globals['_PUSHTEXTRESPONSE']._serialized_end=983
+  _globals['_SESSIONSERVICE']._serialized_start=986
+  _globals['_SESSIONSERVICE']._serialized_end=1512
 # @@protoc_insertion_point(module_scope)

@@ -28,12 +28,15 @@ class CreateSessionRequest(_message.Message):
     INACTIVITY_TIMEOUT_S_FIELD_NUMBER: _builtins.int
     PROMPT_MEMORY_LIMIT_FIELD_NUMBER: _builtins.int
     IDEMPOTENCY_KEY_FIELD_NUMBER: _builtins.int
+    CONDITIONING_FIELD_NUMBER: _builtins.int
     user_id: _builtins.str
     inactivity_timeout_s: _builtins.int
     """Seconds; 0 takes the service's default."""
     prompt_memory_limit: _builtins.int
     """Prompts remembered; 0 takes the service's default."""
     idempotency_key: _builtins.str
+    conditioning: _session_pb2.SessionConditioning.ValueType
+    """Unspecified is independent."""
     @_builtins.property
     def model_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     def __init__(
@@ -44,10 +47,11 @@ class CreateSessionRequest(_message.Message):
         inactivity_timeout_s: _builtins.int = ...,
         prompt_memory_limit: _builtins.int = ...,
         idempotency_key: _builtins.str = ...,
+        conditioning: _session_pb2.SessionConditioning.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["idempotency_key", b"idempotency_key", "inactivity_timeout_s", b"inactivity_timeout_s", "model_ids", b"model_ids", "prompt_memory_limit", b"prompt_memory_limit", "user_id", b"user_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["conditioning", b"conditioning", "idempotency_key", b"idempotency_key", "inactivity_timeout_s", b"inactivity_timeout_s", "model_ids", b"model_ids", "prompt_memory_limit", b"prompt_memory_limit", "user_id", b"user_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -195,3 +199,57 @@ class CloseSessionResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___CloseSessionResponse: _TypeAlias = CloseSessionResponse  # noqa: Y015
+
+@_typing.final
+class PushTextRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SESSION_ID_FIELD_NUMBER: _builtins.int
+    ROLE_FIELD_NUMBER: _builtins.int
+    TEXT_FIELD_NUMBER: _builtins.int
+    IDEMPOTENCY_KEY_FIELD_NUMBER: _builtins.int
+    session_id: _builtins.str
+    role: _builtins.str
+    """"context" stands before all prompts; "prompt" is remembered as one."""
+    text: _builtins.str
+    """1 to 2,000 characters."""
+    idempotency_key: _builtins.str
+    def __init__(
+        self,
+        *,
+        session_id: _builtins.str = ...,
+        role: _builtins.str = ...,
+        text: _builtins.str = ...,
+        idempotency_key: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["idempotency_key", b"idempotency_key", "role", b"role", "session_id", b"session_id", "text", b"text"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PushTextRequest: _TypeAlias = PushTextRequest  # noqa: Y015
+
+@_typing.final
+class PushTextResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STATE_FIELD_NUMBER: _builtins.int
+    PUSHED_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def state(self) -> _session_pb2.SessionState: ...
+    @_builtins.property
+    def pushed(self) -> _session_pb2.PushedText: ...
+    def __init__(
+        self,
+        *,
+        state: _session_pb2.SessionState | None = ...,
+        pushed: _session_pb2.PushedText | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["pushed", b"pushed", "state", b"state"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["pushed", b"pushed", "state", b"state"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PushTextResponse: _TypeAlias = PushTextResponse  # noqa: Y015

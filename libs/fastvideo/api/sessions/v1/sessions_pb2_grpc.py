@@ -55,6 +55,11 @@ class SessionServiceStub:
                 request_serializer=fastvideo_dot_sessions_dot_v1_dot_sessions__pb2.CloseSessionRequest.SerializeToString,
                 response_deserializer=fastvideo_dot_sessions_dot_v1_dot_sessions__pb2.CloseSessionResponse.FromString,
                 _registered_method=True)
+        self.PushText = channel.unary_unary(
+                '/fastvideo.sessions.v1.SessionService/PushText',
+                request_serializer=fastvideo_dot_sessions_dot_v1_dot_sessions__pb2.PushTextRequest.SerializeToString,
+                response_deserializer=fastvideo_dot_sessions_dot_v1_dot_sessions__pb2.PushTextResponse.FromString,
+                _registered_method=True)
 
 
 class SessionServiceServicer:
@@ -85,6 +90,14 @@ class SessionServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def PushText(self, request, context):
+        """Gives an open session a text that conditions its later requests as its
+        conditioning says; it is durable when this answers.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_SessionServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -107,6 +120,11 @@ def add_SessionServiceServicer_to_server(servicer, server):
                     servicer.CloseSession,
                     request_deserializer=fastvideo_dot_sessions_dot_v1_dot_sessions__pb2.CloseSessionRequest.FromString,
                     response_serializer=fastvideo_dot_sessions_dot_v1_dot_sessions__pb2.CloseSessionResponse.SerializeToString,
+            ),
+            'PushText': grpc.unary_unary_rpc_method_handler(
+                    servicer.PushText,
+                    request_deserializer=fastvideo_dot_sessions_dot_v1_dot_sessions__pb2.PushTextRequest.FromString,
+                    response_serializer=fastvideo_dot_sessions_dot_v1_dot_sessions__pb2.PushTextResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -218,6 +236,33 @@ class SessionService:
             '/fastvideo.sessions.v1.SessionService/CloseSession',
             fastvideo_dot_sessions_dot_v1_dot_sessions__pb2.CloseSessionRequest.SerializeToString,
             fastvideo_dot_sessions_dot_v1_dot_sessions__pb2.CloseSessionResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def PushText(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/fastvideo.sessions.v1.SessionService/PushText',
+            fastvideo_dot_sessions_dot_v1_dot_sessions__pb2.PushTextRequest.SerializeToString,
+            fastvideo_dot_sessions_dot_v1_dot_sessions__pb2.PushTextResponse.FromString,
             options,
             channel_credentials,
             insecure,

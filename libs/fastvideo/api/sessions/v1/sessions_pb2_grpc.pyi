@@ -37,6 +37,10 @@ class SessionServiceStub:
     GetSession: _grpc.UnaryUnaryMultiCallable[_sessions_pb2.GetSessionRequest, _sessions_pb2.GetSessionResponse]
     ListSessions: _grpc.UnaryUnaryMultiCallable[_sessions_pb2.ListSessionsRequest, _sessions_pb2.ListSessionsResponse]
     CloseSession: _grpc.UnaryUnaryMultiCallable[_sessions_pb2.CloseSessionRequest, _sessions_pb2.CloseSessionResponse]
+    PushText: _grpc.UnaryUnaryMultiCallable[_sessions_pb2.PushTextRequest, _sessions_pb2.PushTextResponse]
+    """Gives an open session a text that conditions its later requests as its
+    conditioning says; it is durable when this answers.
+    """
 
 @_typing.type_check_only
 class SessionServiceAsyncStub(SessionServiceStub):
@@ -47,6 +51,10 @@ class SessionServiceAsyncStub(SessionServiceStub):
     GetSession: _aio.UnaryUnaryMultiCallable[_sessions_pb2.GetSessionRequest, _sessions_pb2.GetSessionResponse]  # type: ignore[assignment]
     ListSessions: _aio.UnaryUnaryMultiCallable[_sessions_pb2.ListSessionsRequest, _sessions_pb2.ListSessionsResponse]  # type: ignore[assignment]
     CloseSession: _aio.UnaryUnaryMultiCallable[_sessions_pb2.CloseSessionRequest, _sessions_pb2.CloseSessionResponse]  # type: ignore[assignment]
+    PushText: _aio.UnaryUnaryMultiCallable[_sessions_pb2.PushTextRequest, _sessions_pb2.PushTextResponse]  # type: ignore[assignment]
+    """Gives an open session a text that conditions its later requests as its
+    conditioning says; it is durable when this answers.
+    """
 
 class SessionServiceServicer(metaclass=_abc_1.ABCMeta):
     """Long-lived contexts that requests may name."""
@@ -78,5 +86,15 @@ class SessionServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _sessions_pb2.CloseSessionRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_sessions_pb2.CloseSessionResponse, _abc.Awaitable[_sessions_pb2.CloseSessionResponse]]: ...
+
+    @_abc_1.abstractmethod
+    def PushText(
+        self,
+        request: _sessions_pb2.PushTextRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_sessions_pb2.PushTextResponse, _abc.Awaitable[_sessions_pb2.PushTextResponse]]:
+        """Gives an open session a text that conditions its later requests as its
+        conditioning says; it is durable when this answers.
+        """
 
 def add_SessionServiceServicer_to_server(servicer: SessionServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
