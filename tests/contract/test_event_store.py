@@ -66,6 +66,15 @@ async def test_an_event_comes_back_as_it_went_in(store: EventStore) -> None:
     assert await store.position_of("evt_unknown") is None
 
 
+async def test_streams_are_listed_by_the_beginning_of_their_ids(store: EventStore) -> None:
+    for stream_id in ("tenant-b", "tenant-é", "tenan", "tenanu-1", "tenant-a", "tenant-b2"):
+        await store.append(command(stream_id))
+    every = ("tenant-a", "tenant-b", "tenant-b2", "tenant-é")
+    assert await store.stream_ids("tenant-") == every
+    assert await store.stream_ids("tenant-", "tenant-a", 2) == every[1:3]
+    assert await store.stream_ids("tenant-", "tenant-é") == ()
+
+
 async def test_offsets_are_gapless_in_a_partition_and_versions_in_a_stream(
     store: EventStore,
 ) -> None:

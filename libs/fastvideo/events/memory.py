@@ -139,6 +139,10 @@ class MemoryEventStore:
     async def stream_version(self, stream_id: str) -> int:
         return len(self._streams.get(stream_id, ()))
 
+    async def stream_ids(self, prefix: str, after: str = "", limit: int = 1000) -> tuple[str, ...]:
+        named = (name for name in self._streams if name.startswith(prefix) and name > after)
+        return tuple(sorted(named)[:limit])
+
     async def head(self, partition: int) -> int:
         self._check_partition(partition)
         return len(self._partitions[partition])

@@ -50,6 +50,13 @@ _READ_PARTITION = f"""
 {EVENTS} AND "offset" > $2 ORDER BY "offset" LIMIT $3
 """
 
+# No text of ours goes on with the last of all characters: it bounds what begins with a prefix.
+_LAST = "\U0010ffff"
+_STREAM_IDS = """
+SELECT stream_id FROM streams WHERE stream_id >= $1 AND stream_id < $2 AND stream_id > $3
+ORDER BY stream_id LIMIT $4
+"""
+
 _POSITION = """
 SELECT i.partition, i."offset", e.stream_id, e.stream_version
 FROM event_ids i LEFT JOIN events e ON e.partition = i.partition AND e."offset" = i."offset"
@@ -159,6 +166,11 @@ class PostgresEventStore(PostgresCoordination):
                 "SELECT version FROM streams WHERE stream_id = $1", stream_id
             )
         return version or 0
+
+    async def stream_ids(self, prefix: str, after: str = "", limit: int = 1000) -> tuple[str, ...]:
+        async with self._pool.connection() as connection:
+            rows = await connection.fetch(_STREAM_IDS, prefix, f"{prefix}{_LAST}", after, limit)
+        return tuple(row["stream_id"] for row in rows)
 
     async def head(self, partition: int) -> int:
         self._check_partition(partition)

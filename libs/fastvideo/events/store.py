@@ -77,6 +77,10 @@ class EventLog(Appends, Protocol):
         """The version of a stream's last event; 0 when there is none."""
         ...
 
+    async def stream_ids(self, prefix: str, after: str = "", limit: int = 1000) -> tuple[str, ...]:
+        """The ids of streams that begin with a prefix and sort after another id, in order."""
+        ...
+
     async def head(self, partition: int) -> int:
         """The offset of a partition's last event; 0 when there is none."""
         ...

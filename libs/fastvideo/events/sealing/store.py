@@ -62,6 +62,9 @@ class SealedEventStore:
     async def stream_version(self, stream_id: str) -> int:
         return await self._store.stream_version(stream_id)
 
+    async def stream_ids(self, prefix: str, after: str = "", limit: int = 1000) -> tuple[str, ...]:
+        return await self._store.stream_ids(prefix, after, limit)
+
     async def head(self, partition: int) -> int:
         return await self._store.head(partition)
 
