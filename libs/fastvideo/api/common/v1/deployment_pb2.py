@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from fastvideo.api.common.v1 import model_pb2 as fastvideo_dot_common_dot_v1_dot_model__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n$fastvideo/common/v1/deployment.proto\x12\x13\x66\x61stvideo.common.v1\x1a\x1f\x66\x61stvideo/common/v1/model.proto\">\n\x0cRolePoolSpec\x12\x0c\n\x04role\x18\x01 \x01(\t\x12\x10\n\x08replicas\x18\x02 \x01(\r\x12\x0e\n\x06models\x18\x03 \x03(\t\"u\n\tCostEntry\x12\x10\n\x08model_id\x18\x01 \x01(\t\x12\r\n\x05phase\x18\x02 \x01(\t\x12\r\n\x05shape\x18\x03 \x01(\t\x12\x0f\n\x07seconds\x18\x04 \x01(\x01\x12\x16\n\x0erelative_error\x18\x05 \x01(\x01\x12\x0f\n\x07samples\x18\x06 \x01(\x04\"<\n\tCostModel\x12/\n\x07\x65ntries\x18\x01 \x03(\x0b\x32\x1e.fastvideo.common.v1.CostEntry\"4\n\x10TransferEndpoint\x12\x0f\n\x07\x62\x61\x63kend\x18\x01 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x02 \x01(\t\"\xab\x04\n\x0e\x44\x65ploymentCard\x12\x11\n\tengine_id\x18\x01 \x01(\t\x12\x13\n\x0bmodel_specs\x18\x02 \x03(\t\x12;\n\x0c\x63\x61pabilities\x18\x03 \x01(\x0b\x32%.fastvideo.common.v1.CapabilityMatrix\x12\x35\n\nrole_pools\x18\x04 \x03(\x0b\x32!.fastvideo.common.v1.RolePoolSpec\x12\x1a\n\x12supported_programs\x18\x05 \x03(\t\x12\x43\n\x18supported_parallel_plans\x18\x06 \x03(\x0b\x32!.fastvideo.common.v1.ParallelPlan\x12\x14\n\x0c\x63\x61\x63he_events\x18\x07 \x03(\t\x12\x41\n\x12transfer_endpoints\x18\x08 \x03(\x0b\x32%.fastvideo.common.v1.TransferEndpoint\x12\x32\n\ncost_model\x18\t \x01(\x0b\x32\x1e.fastvideo.common.v1.CostModel\x12\x15\n\rhealth_schema\x18\n \x03(\t\x12\x46\n\nslo_schema\x18\x0b \x03(\x0b\x32\x32.fastvideo.common.v1.DeploymentCard.SloSchemaEntry\x1a\x30\n\x0eSloSchemaEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n$fastvideo/common/v1/deployment.proto\x12\x13\x66\x61stvideo.common.v1\x1a\x1f\x66\x61stvideo/common/v1/model.proto\">\n\x0cRolePoolSpec\x12\x0c\n\x04role\x18\x01 \x01(\t\x12\x10\n\x08replicas\x18\x02 \x01(\r\x12\x0e\n\x06models\x18\x03 \x03(\t\"\xa9\x01\n\tCostEntry\x12\x10\n\x08model_id\x18\x01 \x01(\t\x12\r\n\x05phase\x18\x02 \x01(\t\x12\r\n\x05shape\x18\x03 \x01(\t\x12\x0f\n\x07seconds\x18\x04 \x01(\x01\x12\x16\n\x0erelative_error\x18\x05 \x01(\x01\x12\x0f\n\x07samples\x18\x06 \x01(\x04\x12\x32\n\x08\x66orwards\x18\x07 \x03(\x0b\x32 .fastvideo.common.v1.ForwardCost\">\n\x0b\x46orwardCost\x12\r\n\x05units\x18\x01 \x01(\r\x12\x0f\n\x07seconds\x18\x02 \x01(\x01\x12\x0f\n\x07samples\x18\x03 \x01(\x04\"M\n\nModelPrior\x12\x10\n\x08model_id\x18\x01 \x01(\t\x12-\n\x05prior\x18\x02 \x01(\x0b\x32\x1e.fastvideo.common.v1.CostPrior\"m\n\tCostModel\x12/\n\x07\x65ntries\x18\x01 \x03(\x0b\x32\x1e.fastvideo.common.v1.CostEntry\x12/\n\x06priors\x18\x02 \x03(\x0b\x32\x1f.fastvideo.common.v1.ModelPrior\"4\n\x10TransferEndpoint\x12\x0f\n\x07\x62\x61\x63kend\x18\x01 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x02 \x01(\t\"\xab\x05\n\x0e\x44\x65ploymentCard\x12\x11\n\tengine_id\x18\x01 \x01(\t\x12\x13\n\x0bmodel_specs\x18\x02 \x03(\t\x12;\n\x0c\x63\x61pabilities\x18\x03 \x01(\x0b\x32%.fastvideo.common.v1.CapabilityMatrix\x12\x35\n\nrole_pools\x18\x04 \x03(\x0b\x32!.fastvideo.common.v1.RolePoolSpec\x12\x1a\n\x12supported_programs\x18\x05 \x03(\t\x12\x43\n\x18supported_parallel_plans\x18\x06 \x03(\x0b\x32!.fastvideo.common.v1.ParallelPlan\x12\x14\n\x0c\x63\x61\x63he_events\x18\x07 \x03(\t\x12\x41\n\x12transfer_endpoints\x18\x08 \x03(\x0b\x32%.fastvideo.common.v1.TransferEndpoint\x12\x32\n\ncost_model\x18\t \x01(\x0b\x32\x1e.fastvideo.common.v1.CostModel\x12\x15\n\rhealth_schema\x18\n \x03(\t\x12\x46\n\nslo_schema\x18\x0b \x03(\x0b\x32\x32.fastvideo.common.v1.DeploymentCard.SloSchemaEntry\x12J\n\x0c\x63\x61rd_digests\x18\x0c \x03(\x0b\x32\x34.fastvideo.common.v1.DeploymentCard.CardDigestsEntry\x1a\x30\n\x0eSloSchemaEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\x1a\x32\n\x10\x43\x61rdDigestsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\xc4\x01\n\nEngineLoad\x12\x17\n\x0f\x62\x61\x63klog_seconds\x18\x01 \x01(\x01\x12\x15\n\rcompute_slots\x18\x02 \x01(\r\x12\x15\n\rlive_requests\x18\x03 \x01(\r\x12\x17\n\x0fqueued_requests\x18\x04 \x01(\r\x12\x14\n\x0cready_models\x18\x05 \x03(\t\x12\x11\n\twarm_keys\x18\x06 \x03(\t\x12\x18\n\x10prediction_error\x18\x07 \x01(\x01\x12\x13\n\x0bpredictions\x18\x08 \x01(\x04\"o\n\x0b\x45ngineOffer\x12\x31\n\x04\x63\x61rd\x18\x01 \x01(\x0b\x32#.fastvideo.common.v1.DeploymentCard\x12-\n\x04load\x18\x02 \x01(\x0b\x32\x1f.fastvideo.common.v1.EngineLoadb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -34,16 +34,28 @@ if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_DEPLOYMENTCARD_SLOSCHEMAENTRY']._loaded_options = None
   _globals['_DEPLOYMENTCARD_SLOSCHEMAENTRY']._serialized_options = b'8\001'
+  _globals['_DEPLOYMENTCARD_CARDDIGESTSENTRY']._loaded_options = None
+  _globals['_DEPLOYMENTCARD_CARDDIGESTSENTRY']._serialized_options = b'8\001'
   _globals['_ROLEPOOLSPEC']._serialized_start=94
   _globals['_ROLEPOOLSPEC']._serialized_end=156
-  _globals['_COSTENTRY']._serialized_start=158
-  _globals['_COSTENTRY']._serialized_end=275
-  _globals['_COSTMODEL']._serialized_start=277
-  _globals['_COSTMODEL']._serialized_end=337
-  _globals['_TRANSFERENDPOINT']._serialized_start=339
-  _globals['_TRANSFERENDPOINT']._serialized_end=391
-  _globals['_DEPLOYMENTCARD']._serialized_start=394
-  _globals['_DEPLOYMENTCARD']._serialized_end=949
-  _globals['_DEPLOYMENTCARD_SLOSCHEMAENTRY']._serialized_start=901
-  _globals['_DEPLOYMENTCARD_SLOSCHEMAENTRY']._serialized_end=949
+  _globals['_COSTENTRY']._serialized_start=159
+  _globals['_COSTENTRY']._serialized_end=328
+  _globals['_FORWARDCOST']._serialized_start=330
+  _globals['_FORWARDCOST']._serialized_end=392
+  _globals['_MODELPRIOR']._serialized_start=394
+  _globals['_MODELPRIOR']._serialized_end=471
+  _globals['_COSTMODEL']._serialized_start=473
+  _globals['_COSTMODEL']._serialized_end=582
+  _globals['_TRANSFERENDPOINT']._serialized_start=584
+  _globals['_TRANSFERENDPOINT']._serialized_end=636
+  _globals['_DEPLOYMENTCARD']._serialized_start=639
+  _globals['_DEPLOYMENTCARD']._serialized_end=1322
+  _globals['_DEPLOYMENTCARD_SLOSCHEMAENTRY']._serialized_start=1222
+  _globals['_DEPLOYMENTCARD_SLOSCHEMAENTRY']._serialized_end=1270
+  _globals['_DEPLOYMENTCARD_CARDDIGESTSENTRY']._serialized_start=1272
+  _globals['_DEPLOYMENTCARD_CARDDIGESTSENTRY']._serialized_end=1322
+  _globals['_ENGINELOAD']._serialized_start=1325
+  _globals['_ENGINELOAD']._serialized_end=1521
+  _globals['_ENGINEOFFER']._serialized_start=1523
+  _globals['_ENGINEOFFER']._serialized_end=1634
 # @@protoc_insertion_point(module_scope)

@@ -59,6 +59,7 @@ class CostEntry(_message.Message):
     SECONDS_FIELD_NUMBER: _builtins.int
     RELATIVE_ERROR_FIELD_NUMBER: _builtins.int
     SAMPLES_FIELD_NUMBER: _builtins.int
+    FORWARDS_FIELD_NUMBER: _builtins.int
     model_id: _builtins.str
     phase: _builtins.str
     shape: _builtins.str
@@ -66,6 +67,10 @@ class CostEntry(_message.Message):
     relative_error: _builtins.float
     """Mean absolute error relative to measurement, 0 to 1."""
     samples: _builtins.int
+    @_builtins.property
+    def forwards(self) -> _containers.RepeatedCompositeFieldContainer[Global___ForwardCost]:
+        """What was measured, by the number of units of a forward."""
+
     def __init__(
         self,
         *,
@@ -75,14 +80,67 @@ class CostEntry(_message.Message):
         seconds: _builtins.float = ...,
         relative_error: _builtins.float = ...,
         samples: _builtins.int = ...,
+        forwards: _abc.Iterable[Global___ForwardCost] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["model_id", b"model_id", "phase", b"phase", "relative_error", b"relative_error", "samples", b"samples", "seconds", b"seconds", "shape", b"shape"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["forwards", b"forwards", "model_id", b"model_id", "phase", b"phase", "relative_error", b"relative_error", "samples", b"samples", "seconds", b"seconds", "shape", b"shape"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___CostEntry: _TypeAlias = CostEntry  # noqa: Y015
+
+@_typing.final
+class ForwardCost(_message.Message):
+    """What forwards of so many units took."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    UNITS_FIELD_NUMBER: _builtins.int
+    SECONDS_FIELD_NUMBER: _builtins.int
+    SAMPLES_FIELD_NUMBER: _builtins.int
+    units: _builtins.int
+    seconds: _builtins.float
+    samples: _builtins.int
+    def __init__(
+        self,
+        *,
+        units: _builtins.int = ...,
+        seconds: _builtins.float = ...,
+        samples: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["samples", b"samples", "seconds", b"seconds", "units", b"units"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ForwardCost: _TypeAlias = ForwardCost  # noqa: Y015
+
+@_typing.final
+class ModelPrior(_message.Message):
+    """A model's first guess at a phase, for what nobody measured."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MODEL_ID_FIELD_NUMBER: _builtins.int
+    PRIOR_FIELD_NUMBER: _builtins.int
+    model_id: _builtins.str
+    @_builtins.property
+    def prior(self) -> _model_pb2.CostPrior: ...
+    def __init__(
+        self,
+        *,
+        model_id: _builtins.str = ...,
+        prior: _model_pb2.CostPrior | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["prior", b"prior"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["model_id", b"model_id", "prior", b"prior"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ModelPrior: _TypeAlias = ModelPrior  # noqa: Y015
 
 @_typing.final
 class CostModel(_message.Message):
@@ -91,16 +149,22 @@ class CostModel(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     ENTRIES_FIELD_NUMBER: _builtins.int
+    PRIORS_FIELD_NUMBER: _builtins.int
     @_builtins.property
-    def entries(self) -> _containers.RepeatedCompositeFieldContainer[Global___CostEntry]: ...
+    def entries(self) -> _containers.RepeatedCompositeFieldContainer[Global___CostEntry]:
+        """In the order in which they were first measured."""
+
+    @_builtins.property
+    def priors(self) -> _containers.RepeatedCompositeFieldContainer[Global___ModelPrior]: ...
     def __init__(
         self,
         *,
         entries: _abc.Iterable[Global___CostEntry] | None = ...,
+        priors: _abc.Iterable[Global___ModelPrior] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["entries", b"entries"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["entries", b"entries", "priors", b"priors"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -156,6 +220,26 @@ class DeploymentCard(_message.Message):
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
+    @_typing.final
+    class CardDigestsEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     ENGINE_ID_FIELD_NUMBER: _builtins.int
     MODEL_SPECS_FIELD_NUMBER: _builtins.int
     CAPABILITIES_FIELD_NUMBER: _builtins.int
@@ -167,6 +251,7 @@ class DeploymentCard(_message.Message):
     COST_MODEL_FIELD_NUMBER: _builtins.int
     HEALTH_SCHEMA_FIELD_NUMBER: _builtins.int
     SLO_SCHEMA_FIELD_NUMBER: _builtins.int
+    CARD_DIGESTS_FIELD_NUMBER: _builtins.int
     engine_id: _builtins.str
     @_builtins.property
     def model_specs(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
@@ -188,6 +273,10 @@ class DeploymentCard(_message.Message):
     def health_schema(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     @_builtins.property
     def slo_schema(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]: ...
+    @_builtins.property
+    def card_digests(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+        """Model id to the digest of its card."""
+
     def __init__(
         self,
         *,
@@ -202,11 +291,89 @@ class DeploymentCard(_message.Message):
         cost_model: Global___CostModel | None = ...,
         health_schema: _abc.Iterable[_builtins.str] | None = ...,
         slo_schema: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
+        card_digests: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["capabilities", b"capabilities", "cost_model", b"cost_model"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cache_events", b"cache_events", "capabilities", b"capabilities", "cost_model", b"cost_model", "engine_id", b"engine_id", "health_schema", b"health_schema", "model_specs", b"model_specs", "role_pools", b"role_pools", "slo_schema", b"slo_schema", "supported_parallel_plans", b"supported_parallel_plans", "supported_programs", b"supported_programs", "transfer_endpoints", b"transfer_endpoints"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cache_events", b"cache_events", "capabilities", b"capabilities", "card_digests", b"card_digests", "cost_model", b"cost_model", "engine_id", b"engine_id", "health_schema", b"health_schema", "model_specs", b"model_specs", "role_pools", b"role_pools", "slo_schema", b"slo_schema", "supported_parallel_plans", b"supported_parallel_plans", "supported_programs", b"supported_programs", "transfer_endpoints", b"transfer_endpoints"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___DeploymentCard: _TypeAlias = DeploymentCard  # noqa: Y015
+
+@_typing.final
+class EngineLoad(_message.Message):
+    """What an engine has to do now, and what it has at hand."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BACKLOG_SECONDS_FIELD_NUMBER: _builtins.int
+    COMPUTE_SLOTS_FIELD_NUMBER: _builtins.int
+    LIVE_REQUESTS_FIELD_NUMBER: _builtins.int
+    QUEUED_REQUESTS_FIELD_NUMBER: _builtins.int
+    READY_MODELS_FIELD_NUMBER: _builtins.int
+    WARM_KEYS_FIELD_NUMBER: _builtins.int
+    PREDICTION_ERROR_FIELD_NUMBER: _builtins.int
+    PREDICTIONS_FIELD_NUMBER: _builtins.int
+    backlog_seconds: _builtins.float
+    """Predicted device-seconds of all that was accepted and has not run."""
+    compute_slots: _builtins.int
+    """Places of workers that take new requests, over which the backlog is spread."""
+    live_requests: _builtins.int
+    queued_requests: _builtins.int
+    prediction_error: _builtins.float
+    """How far predictions were off lately, 0 to 1, and how many were compared."""
+    predictions: _builtins.int
+    @_builtins.property
+    def ready_models(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Models on workers that take new requests."""
+
+    @_builtins.property
+    def warm_keys(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """What its workers have cached, the latest last: texts and sessions, by digest or id."""
+
+    def __init__(
+        self,
+        *,
+        backlog_seconds: _builtins.float = ...,
+        compute_slots: _builtins.int = ...,
+        live_requests: _builtins.int = ...,
+        queued_requests: _builtins.int = ...,
+        ready_models: _abc.Iterable[_builtins.str] | None = ...,
+        warm_keys: _abc.Iterable[_builtins.str] | None = ...,
+        prediction_error: _builtins.float = ...,
+        predictions: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["backlog_seconds", b"backlog_seconds", "compute_slots", b"compute_slots", "live_requests", b"live_requests", "prediction_error", b"prediction_error", "predictions", b"predictions", "queued_requests", b"queued_requests", "ready_models", b"ready_models", "warm_keys", b"warm_keys"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___EngineLoad: _TypeAlias = EngineLoad  # noqa: Y015
+
+@_typing.final
+class EngineOffer(_message.Message):
+    """An engine as whoever routes sees it."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CARD_FIELD_NUMBER: _builtins.int
+    LOAD_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def card(self) -> Global___DeploymentCard: ...
+    @_builtins.property
+    def load(self) -> Global___EngineLoad: ...
+    def __init__(
+        self,
+        *,
+        card: Global___DeploymentCard | None = ...,
+        load: Global___EngineLoad | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["card", b"card", "load", b"load"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["card", b"card", "load", b"load"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___EngineOffer: _TypeAlias = EngineOffer  # noqa: Y015

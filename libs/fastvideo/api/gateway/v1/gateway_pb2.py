@@ -22,6 +22,7 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from fastvideo.api.common.v1 import deployment_pb2 as fastvideo_dot_common_dot_v1_dot_deployment__pb2
 from fastvideo.api.common.v1 import explain_pb2 as fastvideo_dot_common_dot_v1_dot_explain__pb2
 from fastvideo.api.common.v1 import model_pb2 as fastvideo_dot_common_dot_v1_dot_model__pb2
 from fastvideo.api.common.v1 import program_pb2 as fastvideo_dot_common_dot_v1_dot_program__pb2
@@ -31,51 +32,57 @@ from fastvideo.api.events.v1 import events_pb2 as fastvideo_dot_events_dot_v1_do
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"fastvideo/gateway/v1/gateway.proto\x12\x14\x66\x61stvideo.gateway.v1\x1a!fastvideo/common/v1/explain.proto\x1a\x1f\x66\x61stvideo/common/v1/model.proto\x1a!fastvideo/common/v1/program.proto\x1a!fastvideo/common/v1/request.proto\x1a\x1e\x66\x61stvideo/common/v1/work.proto\x1a fastvideo/events/v1/events.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xa9\x03\n\x14SubmitRequestRequest\x12\x17\n\x0fidempotency_key\x18\x01 \x01(\t\x12.\n\x04kind\x18\x02 \x01(\x0e\x32 .fastvideo.common.v1.RequestKind\x12\x10\n\x08model_id\x18\x03 \x01(\t\x12\x12\n\nprogram_id\x18\x04 \x01(\t\x12.\n\x06inputs\x18\x05 \x03(\x0b\x32\x1e.fastvideo.common.v1.InputPart\x12\x38\n\x08sampling\x18\x06 \x01(\x0b\x32&.fastvideo.common.v1.SamplingOverrides\x12\x30\n\x07outputs\x18\x07 \x01(\x0b\x32\x1f.fastvideo.common.v1.OutputSpec\x12\x12\n\nsession_id\x18\x08 \x01(\t\x12\x10\n\x08priority\x18\t \x01(\x05\x12\x31\n\x08\x64\x65\x61\x64line\x18\n \x01(\x0b\x32\x1a.google.protobuf.TimestampH\x00\x88\x01\x01\x12 \n\x18required_weights_version\x18\x0b \x01(\tB\x0b\n\t_deadline\"[\n\x15SubmitRequestResponse\x12\x30\n\x05state\x18\x01 \x01(\x0b\x32!.fastvideo.common.v1.RequestState\x12\x10\n\x08repeated\x18\x02 \x01(\x08\"\'\n\x11GetRequestRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\"F\n\x12GetRequestResponse\x12\x30\n\x05state\x18\x01 \x01(\x0b\x32!.fastvideo.common.v1.RequestState\"\x84\x01\n\x13ListRequestsRequest\x12\x11\n\tpage_size\x18\x01 \x01(\r\x12\x12\n\npage_token\x18\x02 \x01(\t\x12\x32\n\x06status\x18\x03 \x01(\x0e\x32\".fastvideo.common.v1.RequestStatus\x12\x12\n\nsession_id\x18\x04 \x01(\t\"b\n\x14ListRequestsResponse\x12\x31\n\x06states\x18\x01 \x03(\x0b\x32!.fastvideo.common.v1.RequestState\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"A\n\x13WatchRequestRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x16\n\x0e\x61\x66ter_sequence\x18\x02 \x01(\x04\"S\n\x14WatchRequestResponse\x12\x10\n\x08sequence\x18\x01 \x01(\x04\x12)\n\x05\x65vent\x18\x02 \x01(\x0b\x32\x1a.fastvideo.events.v1.Event\"W\n\x14\x43\x61ncelRequestRequest\x12/\n\x05scope\x18\x01 \x01(\x0b\x32 .fastvideo.common.v1.CancelScope\x12\x0e\n\x06reason\x18\x02 \x01(\t\"I\n\x15\x43\x61ncelRequestResponse\x12\x30\n\x05state\x18\x01 \x01(\x0b\x32!.fastvideo.common.v1.RequestState\"R\n\x15\x45xplainRequestRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x11\n\tpage_size\x18\x02 \x01(\r\x12\x12\n\npage_token\x18\x03 \x01(\t\"h\n\x16\x45xplainRequestResponse\x12\x35\n\x0b\x65xplanation\x18\x01 \x01(\x0b\x32 .fastvideo.common.v1.Explanation\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"\x13\n\x11ListModelsRequest\"\x86\x01\n\x0cModelSummary\x12\x10\n\x08model_id\x18\x01 \x01(\t\x12\x0e\n\x06\x66\x61mily\x18\x02 \x01(\t\x12\x13\n\x0b\x64\x65scription\x18\x03 \x01(\t\x12\x14\n\x0c\x63\x61pabilities\x18\x04 \x03(\t\x12\r\n\x05ready\x18\x05 \x01(\x08\x12\x1a\n\x12unavailable_reason\x18\x06 \x01(\t\"H\n\x12ListModelsResponse\x12\x32\n\x06models\x18\x01 \x03(\x0b\x32\".fastvideo.gateway.v1.ModelSummary\"(\n\x14\x44\x65scribeModelRequest\x12\x10\n\x08model_id\x18\x01 \x01(\t\"\xb9\x01\n\x15\x44\x65scribeModelResponse\x12,\n\x04spec\x18\x01 \x01(\x0b\x32\x1e.fastvideo.common.v1.ModelSpec\x12\x13\n\x0b\x63\x61rd_digest\x18\x02 \x01(\t\x12\r\n\x05ready\x18\x03 \x01(\x08\x12\x1a\n\x12unavailable_reason\x18\x04 \x01(\t\x12\x32\n\x08programs\x18\x05 \x03(\x0b\x32 .fastvideo.common.v1.ProgramSpec\"b\n\x13RecordParityRequest\x12\x17\n\x0fidempotency_key\x18\x01 \x01(\t\x12\x32\n\x06\x63hecks\x18\x02 \x03(\x0b\x32\".fastvideo.events.v1.ParityChecked\"\x16\n\x14RecordParityResponse2\xb4\x07\n\x0eGatewayService\x12h\n\rSubmitRequest\x12*.fastvideo.gateway.v1.SubmitRequestRequest\x1a+.fastvideo.gateway.v1.SubmitRequestResponse\x12_\n\nGetRequest\x12\'.fastvideo.gateway.v1.GetRequestRequest\x1a(.fastvideo.gateway.v1.GetRequestResponse\x12\x65\n\x0cListRequests\x12).fastvideo.gateway.v1.ListRequestsRequest\x1a*.fastvideo.gateway.v1.ListRequestsResponse\x12g\n\x0cWatchRequest\x12).fastvideo.gateway.v1.WatchRequestRequest\x1a*.fastvideo.gateway.v1.WatchRequestResponse0\x01\x12h\n\rCancelRequest\x12*.fastvideo.gateway.v1.CancelRequestRequest\x1a+.fastvideo.gateway.v1.CancelRequestResponse\x12k\n\x0e\x45xplainRequest\x12+.fastvideo.gateway.v1.ExplainRequestRequest\x1a,.fastvideo.gateway.v1.ExplainRequestResponse\x12_\n\nListModels\x12\'.fastvideo.gateway.v1.ListModelsRequest\x1a(.fastvideo.gateway.v1.ListModelsResponse\x12h\n\rDescribeModel\x12*.fastvideo.gateway.v1.DescribeModelRequest\x1a+.fastvideo.gateway.v1.DescribeModelResponse\x12\x65\n\x0cRecordParity\x12).fastvideo.gateway.v1.RecordParityRequest\x1a*.fastvideo.gateway.v1.RecordParityResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"fastvideo/gateway/v1/gateway.proto\x12\x14\x66\x61stvideo.gateway.v1\x1a$fastvideo/common/v1/deployment.proto\x1a!fastvideo/common/v1/explain.proto\x1a\x1f\x66\x61stvideo/common/v1/model.proto\x1a!fastvideo/common/v1/program.proto\x1a!fastvideo/common/v1/request.proto\x1a\x1e\x66\x61stvideo/common/v1/work.proto\x1a fastvideo/events/v1/events.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xa9\x03\n\x14SubmitRequestRequest\x12\x17\n\x0fidempotency_key\x18\x01 \x01(\t\x12.\n\x04kind\x18\x02 \x01(\x0e\x32 .fastvideo.common.v1.RequestKind\x12\x10\n\x08model_id\x18\x03 \x01(\t\x12\x12\n\nprogram_id\x18\x04 \x01(\t\x12.\n\x06inputs\x18\x05 \x03(\x0b\x32\x1e.fastvideo.common.v1.InputPart\x12\x38\n\x08sampling\x18\x06 \x01(\x0b\x32&.fastvideo.common.v1.SamplingOverrides\x12\x30\n\x07outputs\x18\x07 \x01(\x0b\x32\x1f.fastvideo.common.v1.OutputSpec\x12\x12\n\nsession_id\x18\x08 \x01(\t\x12\x10\n\x08priority\x18\t \x01(\x05\x12\x31\n\x08\x64\x65\x61\x64line\x18\n \x01(\x0b\x32\x1a.google.protobuf.TimestampH\x00\x88\x01\x01\x12 \n\x18required_weights_version\x18\x0b \x01(\tB\x0b\n\t_deadline\"[\n\x15SubmitRequestResponse\x12\x30\n\x05state\x18\x01 \x01(\x0b\x32!.fastvideo.common.v1.RequestState\x12\x10\n\x08repeated\x18\x02 \x01(\x08\"\'\n\x11GetRequestRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\"F\n\x12GetRequestResponse\x12\x30\n\x05state\x18\x01 \x01(\x0b\x32!.fastvideo.common.v1.RequestState\"\x84\x01\n\x13ListRequestsRequest\x12\x11\n\tpage_size\x18\x01 \x01(\r\x12\x12\n\npage_token\x18\x02 \x01(\t\x12\x32\n\x06status\x18\x03 \x01(\x0e\x32\".fastvideo.common.v1.RequestStatus\x12\x12\n\nsession_id\x18\x04 \x01(\t\"b\n\x14ListRequestsResponse\x12\x31\n\x06states\x18\x01 \x03(\x0b\x32!.fastvideo.common.v1.RequestState\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"A\n\x13WatchRequestRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x16\n\x0e\x61\x66ter_sequence\x18\x02 \x01(\x04\"S\n\x14WatchRequestResponse\x12\x10\n\x08sequence\x18\x01 \x01(\x04\x12)\n\x05\x65vent\x18\x02 \x01(\x0b\x32\x1a.fastvideo.events.v1.Event\"W\n\x14\x43\x61ncelRequestRequest\x12/\n\x05scope\x18\x01 \x01(\x0b\x32 .fastvideo.common.v1.CancelScope\x12\x0e\n\x06reason\x18\x02 \x01(\t\"I\n\x15\x43\x61ncelRequestResponse\x12\x30\n\x05state\x18\x01 \x01(\x0b\x32!.fastvideo.common.v1.RequestState\"R\n\x15\x45xplainRequestRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x11\n\tpage_size\x18\x02 \x01(\r\x12\x12\n\npage_token\x18\x03 \x01(\t\"h\n\x16\x45xplainRequestResponse\x12\x35\n\x0b\x65xplanation\x18\x01 \x01(\x0b\x32 .fastvideo.common.v1.Explanation\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"\x13\n\x11ListModelsRequest\"\xc0\x01\n\x0cModelSummary\x12\x10\n\x08model_id\x18\x01 \x01(\t\x12\x0e\n\x06\x66\x61mily\x18\x02 \x01(\t\x12\x13\n\x0b\x64\x65scription\x18\x03 \x01(\t\x12\x14\n\x0c\x63\x61pabilities\x18\x04 \x03(\t\x12\r\n\x05ready\x18\x05 \x01(\x08\x12\x1a\n\x12unavailable_reason\x18\x06 \x01(\t\x12\x38\n\tservables\x18\x07 \x03(\x0b\x32%.fastvideo.gateway.v1.ServableSummary\"\xca\x01\n\x0fServableSummary\x12\x13\n\x0bservable_id\x18\x01 \x01(\t\x12\x12\n\nprogram_id\x18\x02 \x01(\t\x12.\n\x04kind\x18\x03 \x01(\x0e\x32 .fastvideo.common.v1.ProgramKind\x12\x36\n\x0crequest_kind\x18\x04 \x01(\x0e\x32 .fastvideo.common.v1.RequestKind\x12\x12\n\ncapability\x18\x05 \x01(\t\x12\x12\n\nis_default\x18\x06 \x01(\x08\"H\n\x12ListModelsResponse\x12\x32\n\x06models\x18\x01 \x03(\x0b\x32\".fastvideo.gateway.v1.ModelSummary\"(\n\x14\x44\x65scribeModelRequest\x12\x10\n\x08model_id\x18\x01 \x01(\t\"\xb9\x01\n\x15\x44\x65scribeModelResponse\x12,\n\x04spec\x18\x01 \x01(\x0b\x32\x1e.fastvideo.common.v1.ModelSpec\x12\x13\n\x0b\x63\x61rd_digest\x18\x02 \x01(\t\x12\r\n\x05ready\x18\x03 \x01(\x08\x12\x1a\n\x12unavailable_reason\x18\x04 \x01(\t\x12\x32\n\x08programs\x18\x05 \x03(\x0b\x32 .fastvideo.common.v1.ProgramSpec\"\x16\n\x14GetDeploymentRequest\"J\n\x15GetDeploymentResponse\x12\x31\n\x07\x65ngines\x18\x01 \x03(\x0b\x32 .fastvideo.common.v1.EngineOffer\"b\n\x13RecordParityRequest\x12\x17\n\x0fidempotency_key\x18\x01 \x01(\t\x12\x32\n\x06\x63hecks\x18\x02 \x03(\x0b\x32\".fastvideo.events.v1.ParityChecked\"\x16\n\x14RecordParityResponse2\x9e\x08\n\x0eGatewayService\x12h\n\rSubmitRequest\x12*.fastvideo.gateway.v1.SubmitRequestRequest\x1a+.fastvideo.gateway.v1.SubmitRequestResponse\x12_\n\nGetRequest\x12\'.fastvideo.gateway.v1.GetRequestRequest\x1a(.fastvideo.gateway.v1.GetRequestResponse\x12\x65\n\x0cListRequests\x12).fastvideo.gateway.v1.ListRequestsRequest\x1a*.fastvideo.gateway.v1.ListRequestsResponse\x12g\n\x0cWatchRequest\x12).fastvideo.gateway.v1.WatchRequestRequest\x1a*.fastvideo.gateway.v1.WatchRequestResponse0\x01\x12h\n\rCancelRequest\x12*.fastvideo.gateway.v1.CancelRequestRequest\x1a+.fastvideo.gateway.v1.CancelRequestResponse\x12k\n\x0e\x45xplainRequest\x12+.fastvideo.gateway.v1.ExplainRequestRequest\x1a,.fastvideo.gateway.v1.ExplainRequestResponse\x12_\n\nListModels\x12\'.fastvideo.gateway.v1.ListModelsRequest\x1a(.fastvideo.gateway.v1.ListModelsResponse\x12h\n\rDescribeModel\x12*.fastvideo.gateway.v1.DescribeModelRequest\x1a+.fastvideo.gateway.v1.DescribeModelResponse\x12h\n\rGetDeployment\x12*.fastvideo.gateway.v1.GetDeploymentRequest\x1a+.fastvideo.gateway.v1.GetDeploymentResponse\x12\x65\n\x0cRecordParity\x12).fastvideo.gateway.v1.RecordParityRequest\x1a*.fastvideo.gateway.v1.RecordParityResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'fastvideo.gateway.v1.gateway_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_SUBMITREQUESTREQUEST']._serialized_start=298
-  _globals['_SUBMITREQUESTREQUEST']._serialized_end=723
-  _globals['_SUBMITREQUESTRESPONSE']._serialized_start=725
-  _globals['_SUBMITREQUESTRESPONSE']._serialized_end=816
-  _globals['_GETREQUESTREQUEST']._serialized_start=818
-  _globals['_GETREQUESTREQUEST']._serialized_end=857
-  _globals['_GETREQUESTRESPONSE']._serialized_start=859
-  _globals['_GETREQUESTRESPONSE']._serialized_end=929
-  _globals['_LISTREQUESTSREQUEST']._serialized_start=932
-  _globals['_LISTREQUESTSREQUEST']._serialized_end=1064
-  _globals['_LISTREQUESTSRESPONSE']._serialized_start=1066
-  _globals['_LISTREQUESTSRESPONSE']._serialized_end=1164
-  _globals['_WATCHREQUESTREQUEST']._serialized_start=1166
-  _globals['_WATCHREQUESTREQUEST']._serialized_end=1231
-  _globals['_WATCHREQUESTRESPONSE']._serialized_start=1233
-  _globals['_WATCHREQUESTRESPONSE']._serialized_end=1316
-  _globals['_CANCELREQUESTREQUEST']._serialized_start=1318
-  _globals['_CANCELREQUESTREQUEST']._serialized_end=1405
-  _globals['_CANCELREQUESTRESPONSE']._serialized_start=1407
-  _globals['_CANCELREQUESTRESPONSE']._serialized_end=1480
-  _globals['_EXPLAINREQUESTREQUEST']._serialized_start=1482
-  _globals['_EXPLAINREQUESTREQUEST']._serialized_end=1564
-  _globals['_EXPLAINREQUESTRESPONSE']._serialized_start=1566
-  _globals['_EXPLAINREQUESTRESPONSE']._serialized_end=1670
-  _globals['_LISTMODELSREQUEST']._serialized_start=1672
-  _globals['_LISTMODELSREQUEST']._serialized_end=1691
-  _globals['_MODELSUMMARY']._serialized_start=1694
-  _globals['_MODELSUMMARY']._serialized_end=1828
-  _globals['_LISTMODELSRESPONSE']._serialized_start=1830
-  _globals['_LISTMODELSRESPONSE']._serialized_end=1902
-  _globals['_DESCRIBEMODELREQUEST']._serialized_start=1904
-  _globals['_DESCRIBEMODELREQUEST']._serialized_end=1944
-  _globals['_DESCRIBEMODELRESPONSE']._serialized_start=1947
-  _globals['_DESCRIBEMODELRESPONSE']._serialized_end=2132
-  _globals['_RECORDPARITYREQUEST']._serialized_start=2134
-  _globals['_RECORDPARITYREQUEST']._serialized_end=2232
-  _globals['_RECORDPARITYRESPONSE']._serialized_start=2234
-  _globals['_RECORDPARITYRESPONSE']._serialized_end=2256
-  _globals['_GATEWAYSERVICE']._serialized_start=2259
-  _globals['_GATEWAYSERVICE']._serialized_end=3207
+  _globals['_SUBMITREQUESTREQUEST']._serialized_start=336
+  _globals['_SUBMITREQUESTREQUEST']._serialized_end=761
+  _globals['_SUBMITREQUESTRESPONSE']._serialized_start=763
+  _globals['_SUBMITREQUESTRESPONSE']._serialized_end=854
+  _globals['_GETREQUESTREQUEST']._serialized_start=856
+  _globals['_GETREQUESTREQUEST']._serialized_end=895
+  _globals['_GETREQUESTRESPONSE']._serialized_start=897
+  _globals['_GETREQUESTRESPONSE']._serialized_end=967
+  _globals['_LISTREQUESTSREQUEST']._serialized_start=970
+  _globals['_LISTREQUESTSREQUEST']._serialized_end=1102
+  _globals['_LISTREQUESTSRESPONSE']._serialized_start=1104
+  _globals['_LISTREQUESTSRESPONSE']._serialized_end=1202
+  _globals['_WATCHREQUESTREQUEST']._serialized_start=1204
+  _globals['_WATCHREQUESTREQUEST']._serialized_end=1269
+  _globals['_WATCHREQUESTRESPONSE']._serialized_start=1271
+  _globals['_WATCHREQUESTRESPONSE']._serialized_end=1354
+  _globals['_CANCELREQUESTREQUEST']._serialized_start=1356
+  _globals['_CANCELREQUESTREQUEST']._serialized_end=1443
+  _globals['_CANCELREQUESTRESPONSE']._serialized_start=1445
+  _globals['_CANCELREQUESTRESPONSE']._serialized_end=1518
+  _globals['_EXPLAINREQUESTREQUEST']._serialized_start=1520
+  _globals['_EXPLAINREQUESTREQUEST']._serialized_end=1602
+  _globals['_EXPLAINREQUESTRESPONSE']._serialized_start=1604
+  _globals['_EXPLAINREQUESTRESPONSE']._serialized_end=1708
+  _globals['_LISTMODELSREQUEST']._serialized_start=1710
+  _globals['_LISTMODELSREQUEST']._serialized_end=1729
+  _globals['_MODELSUMMARY']._serialized_start=1732
+  _globals['_MODELSUMMARY']._serialized_end=1924
+  _globals['_SERVABLESUMMARY']._serialized_start=1927
+  _globals['_SERVABLESUMMARY']._serialized_end=2129
+  _globals['_LISTMODELSRESPONSE']._serialized_start=2131
+  _globals['_LISTMODELSRESPONSE']._serialized_end=2203
+  _globals['_DESCRIBEMODELREQUEST']._serialized_start=2205
+  _globals['_DESCRIBEMODELREQUEST']._serialized_end=2245
+  _globals['_DESCRIBEMODELRESPONSE']._serialized_start=2248
+  _globals['_DESCRIBEMODELRESPONSE']._serialized_end=2433
+  _globals['_GETDEPLOYMENTREQUEST']._serialized_start=2435
+  _globals['_GETDEPLOYMENTREQUEST']._serialized_end=2457
+  _globals['_GETDEPLOYMENTRESPONSE']._serialized_start=2459
+  _globals['_GETDEPLOYMENTRESPONSE']._serialized_end=2533
+  _globals['_RECORDPARITYREQUEST']._serialized_start=2535
+  _globals['_RECORDPARITYREQUEST']._serialized_end=2633
+  _globals['_RECORDPARITYRESPONSE']._serialized_start=2635
+  _globals['_RECORDPARITYRESPONSE']._serialized_end=2657
+  _globals['_GATEWAYSERVICE']._serialized_start=2660
+  _globals['_GATEWAYSERVICE']._serialized_end=3714
 # @@protoc_insertion_point(module_scope)

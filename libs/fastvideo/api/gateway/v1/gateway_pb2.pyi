@@ -4,6 +4,7 @@ isort:skip_file
 """
 
 from collections import abc as _abc
+from fastvideo.api.common.v1 import deployment_pb2 as _deployment_pb2
 from fastvideo.api.common.v1 import explain_pb2 as _explain_pb2
 from fastvideo.api.common.v1 import model_pb2 as _model_pb2
 from fastvideo.api.common.v1 import program_pb2 as _program_pb2
@@ -45,6 +46,7 @@ class SubmitRequestRequest(_message.Message):
     kind: _request_pb2.RequestKind.ValueType
     """Unspecified means generation."""
     model_id: _builtins.str
+    """A model, or one of its servables, which names the program too."""
     program_id: _builtins.str
     """Empty takes the model's program for the kind."""
     session_id: _builtins.str
@@ -367,6 +369,7 @@ class ModelSummary(_message.Message):
     CAPABILITIES_FIELD_NUMBER: _builtins.int
     READY_FIELD_NUMBER: _builtins.int
     UNAVAILABLE_REASON_FIELD_NUMBER: _builtins.int
+    SERVABLES_FIELD_NUMBER: _builtins.int
     model_id: _builtins.str
     family: _builtins.str
     description: _builtins.str
@@ -376,6 +379,10 @@ class ModelSummary(_message.Message):
     """Why it is not deployed here, and what to do; empty when it is."""
     @_builtins.property
     def capabilities(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    @_builtins.property
+    def servables(self) -> _containers.RepeatedCompositeFieldContainer[Global___ServableSummary]:
+        """What can be asked of it by an id of its own, in the place of the model's."""
+
     def __init__(
         self,
         *,
@@ -385,14 +392,53 @@ class ModelSummary(_message.Message):
         capabilities: _abc.Iterable[_builtins.str] | None = ...,
         ready: _builtins.bool = ...,
         unavailable_reason: _builtins.str = ...,
+        servables: _abc.Iterable[Global___ServableSummary] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["capabilities", b"capabilities", "description", b"description", "family", b"family", "model_id", b"model_id", "ready", b"ready", "unavailable_reason", b"unavailable_reason"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["capabilities", b"capabilities", "description", b"description", "family", b"family", "model_id", b"model_id", "ready", b"ready", "servables", b"servables", "unavailable_reason", b"unavailable_reason"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ModelSummary: _TypeAlias = ModelSummary  # noqa: Y015
+
+@_typing.final
+class ServableSummary(_message.Message):
+    """A program or a workflow of a model."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SERVABLE_ID_FIELD_NUMBER: _builtins.int
+    PROGRAM_ID_FIELD_NUMBER: _builtins.int
+    KIND_FIELD_NUMBER: _builtins.int
+    REQUEST_KIND_FIELD_NUMBER: _builtins.int
+    CAPABILITY_FIELD_NUMBER: _builtins.int
+    IS_DEFAULT_FIELD_NUMBER: _builtins.int
+    servable_id: _builtins.str
+    """"model_id/program_id"; a submit may name it as its model_id."""
+    program_id: _builtins.str
+    kind: _program_pb2.ProgramKind.ValueType
+    request_kind: _request_pb2.RequestKind.ValueType
+    capability: _builtins.str
+    is_default: _builtins.bool
+    """The program of its kind that serves when a request names none."""
+    def __init__(
+        self,
+        *,
+        servable_id: _builtins.str = ...,
+        program_id: _builtins.str = ...,
+        kind: _program_pb2.ProgramKind.ValueType = ...,
+        request_kind: _request_pb2.RequestKind.ValueType = ...,
+        capability: _builtins.str = ...,
+        is_default: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["capability", b"capability", "is_default", b"is_default", "kind", b"kind", "program_id", b"program_id", "request_kind", b"request_kind", "servable_id", b"servable_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ServableSummary: _TypeAlias = ServableSummary  # noqa: Y015
 
 @_typing.final
 class ListModelsResponse(_message.Message):
@@ -465,6 +511,43 @@ class DescribeModelResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___DescribeModelResponse: _TypeAlias = DescribeModelResponse  # noqa: Y015
+
+@_typing.final
+class GetDeploymentRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetDeploymentRequest: _TypeAlias = GetDeploymentRequest  # noqa: Y015
+
+@_typing.final
+class GetDeploymentResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ENGINES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def engines(self) -> _containers.RepeatedCompositeFieldContainer[_deployment_pb2.EngineOffer]:
+        """One for each shard that has a leader."""
+
+    def __init__(
+        self,
+        *,
+        engines: _abc.Iterable[_deployment_pb2.EngineOffer] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["engines", b"engines"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetDeploymentResponse: _TypeAlias = GetDeploymentResponse  # noqa: Y015
 
 @_typing.final
 class RecordParityRequest(_message.Message):

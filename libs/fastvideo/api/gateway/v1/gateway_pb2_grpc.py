@@ -75,6 +75,11 @@ class GatewayServiceStub:
                 request_serializer=fastvideo_dot_gateway_dot_v1_dot_gateway__pb2.DescribeModelRequest.SerializeToString,
                 response_deserializer=fastvideo_dot_gateway_dot_v1_dot_gateway__pb2.DescribeModelResponse.FromString,
                 _registered_method=True)
+        self.GetDeployment = channel.unary_unary(
+                '/fastvideo.gateway.v1.GatewayService/GetDeployment',
+                request_serializer=fastvideo_dot_gateway_dot_v1_dot_gateway__pb2.GetDeploymentRequest.SerializeToString,
+                response_deserializer=fastvideo_dot_gateway_dot_v1_dot_gateway__pb2.GetDeploymentResponse.FromString,
+                _registered_method=True)
         self.RecordParity = channel.unary_unary(
                 '/fastvideo.gateway.v1.GatewayService/RecordParity',
                 request_serializer=fastvideo_dot_gateway_dot_v1_dot_gateway__pb2.RecordParityRequest.SerializeToString,
@@ -137,6 +142,13 @@ class GatewayServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def GetDeployment(self, request, context):
+        """What the engines behind this gateway offer now, at what price; for operators.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def RecordParity(self, request, context):
         """Keep results of parity checks, each in its model's stream.
         """
@@ -186,6 +198,11 @@ def add_GatewayServiceServicer_to_server(servicer, server):
                     servicer.DescribeModel,
                     request_deserializer=fastvideo_dot_gateway_dot_v1_dot_gateway__pb2.DescribeModelRequest.FromString,
                     response_serializer=fastvideo_dot_gateway_dot_v1_dot_gateway__pb2.DescribeModelResponse.SerializeToString,
+            ),
+            'GetDeployment': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetDeployment,
+                    request_deserializer=fastvideo_dot_gateway_dot_v1_dot_gateway__pb2.GetDeploymentRequest.FromString,
+                    response_serializer=fastvideo_dot_gateway_dot_v1_dot_gateway__pb2.GetDeploymentResponse.SerializeToString,
             ),
             'RecordParity': grpc.unary_unary_rpc_method_handler(
                     servicer.RecordParity,
@@ -410,6 +427,33 @@ class GatewayService:
             '/fastvideo.gateway.v1.GatewayService/DescribeModel',
             fastvideo_dot_gateway_dot_v1_dot_gateway__pb2.DescribeModelRequest.SerializeToString,
             fastvideo_dot_gateway_dot_v1_dot_gateway__pb2.DescribeModelResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetDeployment(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/fastvideo.gateway.v1.GatewayService/GetDeployment',
+            fastvideo_dot_gateway_dot_v1_dot_gateway__pb2.GetDeploymentRequest.SerializeToString,
+            fastvideo_dot_gateway_dot_v1_dot_gateway__pb2.GetDeploymentResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -44,6 +44,8 @@ class GatewayServiceStub:
     """Why a request took, or takes, so long: read from the log."""
     ListModels: _grpc.UnaryUnaryMultiCallable[_gateway_pb2.ListModelsRequest, _gateway_pb2.ListModelsResponse]
     DescribeModel: _grpc.UnaryUnaryMultiCallable[_gateway_pb2.DescribeModelRequest, _gateway_pb2.DescribeModelResponse]
+    GetDeployment: _grpc.UnaryUnaryMultiCallable[_gateway_pb2.GetDeploymentRequest, _gateway_pb2.GetDeploymentResponse]
+    """What the engines behind this gateway offer now, at what price; for operators."""
     RecordParity: _grpc.UnaryUnaryMultiCallable[_gateway_pb2.RecordParityRequest, _gateway_pb2.RecordParityResponse]
     """Keep results of parity checks, each in its model's stream."""
 
@@ -63,6 +65,8 @@ class GatewayServiceAsyncStub(GatewayServiceStub):
     """Why a request took, or takes, so long: read from the log."""
     ListModels: _aio.UnaryUnaryMultiCallable[_gateway_pb2.ListModelsRequest, _gateway_pb2.ListModelsResponse]  # type: ignore[assignment]
     DescribeModel: _aio.UnaryUnaryMultiCallable[_gateway_pb2.DescribeModelRequest, _gateway_pb2.DescribeModelResponse]  # type: ignore[assignment]
+    GetDeployment: _aio.UnaryUnaryMultiCallable[_gateway_pb2.GetDeploymentRequest, _gateway_pb2.GetDeploymentResponse]  # type: ignore[assignment]
+    """What the engines behind this gateway offer now, at what price; for operators."""
     RecordParity: _aio.UnaryUnaryMultiCallable[_gateway_pb2.RecordParityRequest, _gateway_pb2.RecordParityResponse]  # type: ignore[assignment]
     """Keep results of parity checks, each in its model's stream."""
 
@@ -127,6 +131,14 @@ class GatewayServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _gateway_pb2.DescribeModelRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_gateway_pb2.DescribeModelResponse, _abc.Awaitable[_gateway_pb2.DescribeModelResponse]]: ...
+
+    @_abc_1.abstractmethod
+    def GetDeployment(
+        self,
+        request: _gateway_pb2.GetDeploymentRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_gateway_pb2.GetDeploymentResponse, _abc.Awaitable[_gateway_pb2.GetDeploymentResponse]]:
+        """What the engines behind this gateway offer now, at what price; for operators."""
 
     @_abc_1.abstractmethod
     def RecordParity(

@@ -209,16 +209,24 @@ class GetDeploymentCardResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     CARD_FIELD_NUMBER: _builtins.int
+    LOAD_FIELD_NUMBER: _builtins.int
+    LEADER_FIELD_NUMBER: _builtins.int
+    leader: _builtins.bool
+    """False on a standby, whose card names no models."""
     @_builtins.property
     def card(self) -> _deployment_pb2.DeploymentCard: ...
+    @_builtins.property
+    def load(self) -> _deployment_pb2.EngineLoad: ...
     def __init__(
         self,
         *,
         card: _deployment_pb2.DeploymentCard | None = ...,
+        load: _deployment_pb2.EngineLoad | None = ...,
+        leader: _builtins.bool = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["card", b"card"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["card", b"card", "load", b"load"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["card", b"card"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["card", b"card", "leader", b"leader", "load", b"load"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
