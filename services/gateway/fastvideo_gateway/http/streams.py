@@ -10,7 +10,7 @@ from starlette.responses import StreamingResponse
 from fastvideo.errors import FastVideoError, ResourceExhausted
 from fastvideo_gateway.http.answers import error_record, to_json
 
-STREAMS_MAX: Final = 128
+STREAMS_MAX: Final = 1_024
 # A proxy or a browser gives up on what says nothing.
 HEARTBEAT_S: Final = 15.0
 _HEADERS: Final = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
