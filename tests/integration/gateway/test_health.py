@@ -49,7 +49,7 @@ async def test_health_is_answered_and_the_rest_refused(world: World) -> None:
         "status": "ready",
         "models": {MODEL: False, "wan2.1-t2v-1.3b": False},
     }
-    assert await get(address, "/health/live") == (200, b'{"status": "live"}')
+    assert await get(address, "/health/live") == (200, b'{"status":"live"}')
     assert await get(address, "/health/live?probe=1", "HEAD") == (200, b"")
     assert (await get(address, "/health/nothing"))[0] == 404
     assert (await get(address, "/api/nothing"))[0] == 421

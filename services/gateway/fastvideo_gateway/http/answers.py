@@ -20,6 +20,7 @@ from fastvideo.errors import (
     Unavailable,
 )
 from fastvideo.rpc.errors import from_status, to_status
+from fastvideo_gateway.http.views import ErrorRecord
 
 # As google.rpc maps its codes to HTTP.
 _STATUSES: Final[tuple[tuple[type[FastVideoError], int], ...]] = (
@@ -63,15 +64,10 @@ def json_answer(value: Any, status: int = 200) -> Response:
     return Response(to_json(value), status, headers=headers, media_type="application/json")
 
 
-def error_record(error: FastVideoError) -> dict[str, Any]:
+def error_record(error: FastVideoError) -> ErrorRecord:
     """What a caller may see of an error; as over gRPC, without paths, queries and secrets."""
     seen = from_status(to_status(error))
-    return {
-        "reason": seen.reason,
-        "message": seen.message,
-        "field": seen.subject,
-        "attributes": seen.attributes,
-    }
+    return ErrorRecord(seen.reason, seen.message, seen.subject, seen.attributes)
 
 
 def status_of(error: FastVideoError) -> int:

@@ -30,6 +30,7 @@ from fastvideo_gateway.http.refusals import http_error, typed_error, unexpected_
 from fastvideo_gateway.http.replays import ReplayRoutes, Replays
 from fastvideo_gateway.http.requests import RequestRoutes
 from fastvideo_gateway.http.streams import Streams
+from fastvideo_gateway.http.views import ModelRow, ModelRows
 from fastvideo_gateway.models import ModelDirectory
 from fastvideo_gateway.past import RequestPast
 from fastvideo_gateway.service import GatewayParts
@@ -85,9 +86,7 @@ def http_app(parts: HttpParts, listen: str) -> ASGIApp:
 
 def _models(models: ModelDirectory) -> Route:
     async def listed(_: Request) -> Response:
-        rows = [
-            {"model_id": one.entry.card.model_id, "ready": one.ready} for one in await models.list()
-        ]
-        return json_answer({"models": rows})
+        rows = [ModelRow(one.entry.card.model_id, one.ready) for one in await models.list()]
+        return json_answer(ModelRows(tuple(rows)))
 
     return Route("/api/models", listed)

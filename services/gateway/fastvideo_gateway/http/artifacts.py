@@ -19,6 +19,7 @@ from fastvideo.errors import FailedPrecondition, InvalidField
 from fastvideo.rpc.errors import from_rpc_error
 from fastvideo.rpc.names import require_name
 from fastvideo_gateway.http.answers import error_record, json_answer
+from fastvideo_gateway.http.views import ArtifactView, Refused
 
 if TYPE_CHECKING:
     from fastvideo.api.artifacts.v1.artifacts_pb2_grpc import ArtifactServiceAsyncStub
@@ -65,9 +66,8 @@ class ArtifactRoutes:
         ]
 
     async def _get(self, request: Request) -> Response:
-        return json_answer(
-            {"artifact": await self._record(str(request.path_params["artifact_id"]))}
-        )
+        record = await self._record(str(request.path_params["artifact_id"]))
+        return json_answer(ArtifactView(record))
 
     async def _content(self, request: Request) -> Response:
         return await self.content(request, str(request.path_params["artifact_id"]))
@@ -89,7 +89,7 @@ class ArtifactRoutes:
         try:
             span = span_of(asked, size)
         except InvalidField as error:
-            refusal = json_answer({"error": error_record(error)}, NOT_SATISFIABLE)
+            refusal = json_answer(Refused(error_record(error)), NOT_SATISFIABLE)
             refusal.headers["Content-Range"] = f"bytes */{size}"
             return refusal
         part = span or Span(0, size)

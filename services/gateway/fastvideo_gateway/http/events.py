@@ -17,6 +17,7 @@ from fastvideo.rpc.names import check_name
 from fastvideo_gateway.http.answers import json_answer
 from fastvideo_gateway.http.queries import Given, read_query
 from fastvideo_gateway.http.rows import event_row
+from fastvideo_gateway.http.views import EventView, LogPage
 
 CURSOR_CHARACTERS_MAX: Final = 4_000
 OFFSET_MAX: Final = 2**62
@@ -65,12 +66,9 @@ class EventRoutes:
             page_size=given.limit,
             newest_first=given.newest_first,
         )
-        record = {
-            "events": [event_row(found, given.request) for found in page.entries],
-            "next_cursor": json.dumps({str(p): at for p, at in page.next_after.items()}),
-            "complete": page.complete,
-        }
-        return json_answer(record)
+        rows = tuple(event_row(found, given.request) for found in page.entries)
+        cursor = json.dumps({str(p): at for p, at in page.next_after.items()})
+        return json_answer(LogPage(rows, cursor, page.complete))
 
     async def _get(self, request: Request) -> Response:
         partition = int(request.path_params["partition"])
@@ -79,7 +77,7 @@ class EventRoutes:
         if not 1 <= offset <= heads.get(partition, 0):
             raise NotFound(f"there is no event {partition}:{offset}", subject="offset")
         found = await read_offsets(self._reader.log, partition, offset - 1, 1)
-        return json_answer({"row": event_row(found[0]), "event": entry_of(found[0])})
+        return json_answer(EventView(event_row(found[0]), entry_of(found[0])))
 
 
 def _filter(given: EventsGiven) -> EventFilter:

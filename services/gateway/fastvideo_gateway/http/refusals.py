@@ -1,6 +1,6 @@
 """Errors as answers, each in the words of the API that was called."""
 
-from typing import Any, Final
+from typing import Final
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -10,15 +10,16 @@ from fastvideo.errors import FastVideoError
 from fastvideo.telemetry.logging import get_logger
 from fastvideo_gateway.http.answers import INTERNAL, error_record, json_answer, status_of
 from fastvideo_gateway.http.openai.errors import PREFIX, openai_answer
+from fastvideo_gateway.http.views import ErrorRecord, Refused
 
 _LOG: Final = get_logger(__name__)
 
 
-def refusal(path: str, record: dict[str, Any], status: int) -> Response:
+def refusal(path: str, record: ErrorRecord, status: int) -> Response:
     """The answer of an error on a path."""
     if path.startswith(PREFIX):
         return openai_answer(record, status)
-    return json_answer({"error": record}, status)
+    return json_answer(Refused(record), status)
 
 
 async def typed_error(request: Request, error: Exception) -> Response:
@@ -34,7 +35,7 @@ async def http_error(request: Request, error: Exception) -> Response:
     """The answer when there is no such path, or not by that method."""
     assert isinstance(error, HTTPException)
     reason = {404: "NO_SUCH_PATH", 405: "METHOD_NOT_ALLOWED"}.get(error.status_code, "REFUSED")
-    record = {"reason": reason, "message": error.detail, "field": "", "attributes": {}}
+    record = ErrorRecord(reason, error.detail, "", {})
     answer = refusal(request.url.path, record, error.status_code)
     answer.headers.update(error.headers or {})
     return answer

@@ -1,7 +1,7 @@
 """/api/requests: the list, one request, why it took its time, its events and its past states."""
 
 from datetime import datetime
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 from pydantic import AwareDatetime, Field
 from starlette.requests import Request
@@ -20,6 +20,15 @@ from fastvideo_gateway.http.answers import json_answer, to_record
 from fastvideo_gateway.http.differences import differences
 from fastvideo_gateway.http.queries import Given, read_query
 from fastvideo_gateway.http.rows import event_row, request_row
+from fastvideo_gateway.http.views import (
+    EventList,
+    EventView,
+    ExplanationView,
+    PastView,
+    PlaceView,
+    RequestList,
+    RequestView,
+)
 from fastvideo_gateway.listing import Lister
 from fastvideo_gateway.past import RequestPast
 
@@ -94,8 +103,8 @@ class RequestRoutes:
             model_id=given.model,
             search=given.search,
         )
-        rows = [request_row(state) for state in page.states]
-        return json_answer({"requests": rows, "next_cursor": page.next_page_token})
+        rows = tuple(map(request_row, page.states))
+        return json_answer(RequestList(rows, page.next_page_token))
 
     async def _get(self, request: Request) -> Response:
         request_id = _id_of(request)
@@ -103,8 +112,7 @@ class RequestRoutes:
         if not found:
             raise NotFound(f"request {request_id} does not exist", subject="request_id")
         fresh = is_terminal(found[0]) or await self._lister.is_fresh()
-        row = request_row(found[0])
-        return json_answer({"request": row, "state": found[0], "fresh": fresh})
+        return json_answer(RequestView(request_row(found[0]), found[0], fresh))
 
     async def _explanation(self, request: Request) -> Response:
         request_id = _id_of(request)
@@ -112,12 +120,9 @@ class RequestRoutes:
         explained = await self._explainer.explain(
             request_id, current_tenant(), page_size=given.limit, token=given.cursor
         )
-        record: dict[str, Any] = {
-            "explanation": explained.explanation,
-            "lanes": lanes(explained.explanation),
-            "next_cursor": explained.next_page_token,
-        }
-        return json_answer(record)
+        drawn = tuple(lanes(explained.explanation))
+        view = ExplanationView(explained.explanation, drawn, explained.next_page_token)
+        return json_answer(view)
 
     async def _events(self, request: Request) -> Response:
         request_id = _id_of(request)
@@ -125,37 +130,37 @@ class RequestRoutes:
         page = await self._past.events(
             request_id, current_tenant(), after=given.after, limit=given.limit
         )
-        rows = [event_row(found) for found in page.events]
-        return json_answer({"events": rows, "stream_version": page.stream_version})
+        rows = tuple(event_row(found) for found in page.events)
+        return json_answer(EventList(rows, page.stream_version))
 
     async def _event(self, request: Request) -> Response:
         version = int(request.path_params["version"])
         found = await self._past.event(_id_of(request), current_tenant(), _bounded(version))
-        return json_answer({"row": event_row(found), "event": entry_of(found)})
+        return json_answer(EventView(event_row(found), entry_of(found)))
 
     async def _state(self, request: Request) -> Response:
         version = _bounded(int(request.path_params["version"]))
         past = await self._past.state_at(_id_of(request), current_tenant(), version)
         state = to_record(past.state)
         before = to_record(past.before) if past.before is not None else {}
-        record = {
-            "version": version,
-            "partition": past.event.partition,
-            "offset": past.event.offset,
-            "recorded_at": past.event.recorded_at,
-            "type": past.event.type,
-            "name": past.event.name,
-            "event": past.event,
-            "state": state,
-            "differences": differences(before, state),
-        }
-        return json_answer(record)
+        view = PastView(
+            version=version,
+            partition=past.event.partition,
+            offset=past.event.offset,
+            recorded_at=past.event.recorded_at,
+            type=past.event.type,
+            name=past.event.name,
+            event=past.event,
+            state=state,
+            differences=differences(before, state),
+        )
+        return json_answer(view)
 
     async def _place(self, request: Request) -> Response:
         """Which event was the last before a moment."""
         moment: datetime = read_query(request, PlaceGiven).before
         version = await self._past.version_at(_id_of(request), current_tenant(), moment)
-        return json_answer({"version": version})
+        return json_answer(PlaceView(version))
 
 
 def _id_of(request: Request) -> str:

@@ -9,6 +9,7 @@ from starlette.responses import StreamingResponse
 
 from fastvideo.errors import FastVideoError, ResourceExhausted
 from fastvideo_gateway.http.answers import error_record, to_json
+from fastvideo_gateway.http.views import Refused
 
 STREAMS_MAX: Final = 1_024
 # A proxy or a browser gives up on what says nothing.
@@ -71,7 +72,7 @@ class Streams:
         except _Ended:
             return
         except FastVideoError as error:
-            yield message("error", {"error": error_record(error)})
+            yield message("error", Refused(error_record(error)))
         finally:
             tasks = [task for task in (closed, coming) if task is not None]
             for task in tasks:

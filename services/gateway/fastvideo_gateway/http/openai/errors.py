@@ -1,11 +1,13 @@
 """Typed errors in OpenAI's shape: {"error": {message, type, param, code}}."""
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 from starlette.responses import Response
 
 from fastvideo_gateway.http.answers import json_answer
+from fastvideo_gateway.http.openai.objects import Failed, Failure
+from fastvideo_gateway.http.views import ErrorRecord
 
 PREFIX: Final = "/v1/"
 
@@ -37,18 +39,12 @@ _TYPES: Final[Mapping[int, str]] = {
 }
 
 
-def openai_answer(record: Mapping[str, Any], status: int) -> Response:
+def openai_answer(record: ErrorRecord, status: int) -> Response:
     """The answer of an error, from the record that other paths answer with."""
-    field = str(record.get("field", ""))
+    field, message = record.field, record.message
     param = _PARAMETERS.get(field, field)
-    message = str(record["message"])
     if param != field:
         message = message.replace(field, param)
     kind = _TYPES.get(status, "invalid_request_error" if status < 500 else "server_error")
-    error = {
-        "message": message,
-        "type": kind,
-        "param": param or None,
-        "code": str(record["reason"]).lower(),
-    }
-    return json_answer({"error": error}, status)
+    failure = Failure(message=message, type=kind, param=param or None, code=record.reason.lower())
+    return json_answer(Failed(error=failure), status)

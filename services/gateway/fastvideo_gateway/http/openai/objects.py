@@ -125,6 +125,22 @@ class ModelList(Told):
     data: tuple[Model, ...]
 
 
+class Failure(Told):
+    """Why a call was refused."""
+
+    message: str
+    type: str
+    param: str | None
+    """What of the call; null when it is about no part of it."""
+    code: str
+
+
+class Failed(Told):
+    """The answer of an error."""
+
+    error: Failure
+
+
 def video_object(state: RequestState) -> Video:
     """A request as the object `video`."""
     spec, sampling = state.spec, state.spec.sampling
