@@ -5,21 +5,15 @@ here, so that one clock measures. The peer is a bare append of the same event.
 """
 
 import asyncio
-import os
-import subprocess
-import sys
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import aclosing, contextmanager
+from contextlib import aclosing
 from datetime import UTC, datetime
 from pathlib import Path
 
-from measurement import Measurement, percentile
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-
 from bench_dispatch import _servers
+from gateway_process import START_S_MAX, gateway_process
+from measurement import Measurement, percentile
 
 from fastvideo.client import AsyncClient, EventFilter
 from fastvideo.events.appender import Appender
@@ -29,23 +23,23 @@ from fastvideo.events.postgres import PostgresEventStore
 from fastvideo.events.records import AppendCommand, StreamAppend
 from fastvideo.events.types import EventMetadata
 from fastvideo.requests.events import RequestProgressed
-from tests.plugins.servers import free_port
 
 IDS = ("P15",)
 EVENTS = 400
 WARM_UP = 50
 # About as often as a busy stack appends.
 PAUSE_S = 0.01
-START_S_MAX = 30.0
 STREAM = "scheduler-live"
 
 
 def measure() -> list[Measurement]:
     """Start the servers and a gateway, and measure."""
-    with tempfile.TemporaryDirectory() as name, _servers(Path(name)) as (dsn, nats_url):
-        address = f"127.0.0.1:{free_port()}"
-        with _gateway(address, dsn, nats_url):
-            latencies, appends = asyncio.run(_measure(address, dsn, nats_url))
+    with (
+        tempfile.TemporaryDirectory() as name,
+        _servers(Path(name)) as (dsn, nats_url),
+        gateway_process(dsn, nats_url) as gateway,
+    ):
+        latencies, appends = asyncio.run(_measure(gateway.grpc, dsn, nats_url))
     return [
         Measurement(
             id="P15",
@@ -58,25 +52,6 @@ def measure() -> list[Measurement]:
         )
         for label, share in (("p50", 0.5), ("p99", 0.99))
     ]
-
-
-@contextmanager
-def _gateway(address: str, dsn: str, nats_url: str) -> Iterator[None]:
-    environment = {
-        **os.environ,
-        "FASTVIDEO_LISTEN": address,
-        "FASTVIDEO_POSTGRES_DSN": dsn,
-        "FASTVIDEO_NATS_URL": nats_url,
-        # Nobody answers there, and nobody is asked.
-        "FASTVIDEO_ARTIFACTS_ADDRESS": "127.0.0.1:1",
-        "FASTVIDEO_SESSIONS_ADDRESS": "127.0.0.1:1",
-    }
-    process = subprocess.Popen([sys.executable, "-m", "fastvideo_gateway"], env=environment)
-    try:
-        yield
-    finally:
-        process.terminate()
-        process.wait(START_S_MAX)
 
 
 async def _measure(address: str, dsn: str, nats_url: str) -> tuple[list[float], list[float]]:
