@@ -21,8 +21,9 @@ from typing import Any, Final, Self
 from fastvideo.artifacts.types import ArtifactKind, Producer
 from fastvideo.cache.features import TextFeatureCache
 from fastvideo.clock import SystemClock, milliseconds
-from fastvideo.deployment.card import DeploymentCard, RolePoolSpec
+from fastvideo.deployment.card import DeploymentCard, EngineOffer, RolePoolSpec
 from fastvideo.deployment.catalog import Catalog, CatalogEntry
+from fastvideo.deployment.offer import deployment_card
 from fastvideo.engine.artifact_writer import LOOP_ID, ArtifactWriter
 from fastvideo.engine.budgets import machine_bytes, pool_budgets, unit_budgets
 from fastvideo.engine.deployment_file import read_deployment
@@ -40,7 +41,6 @@ from fastvideo.ids import derived_id, new_id
 from fastvideo.loops.contract import SharedTier
 from fastvideo.media.images import decode_image
 from fastvideo.memory.pools import MemoryPools, MemoryTag
-from fastvideo.model.specs import CapabilityMatrix, ParallelPlan
 from fastvideo.requests.draft import RequestDraft
 from fastvideo.requests.durations import frames_of
 from fastvideo.requests.failures import error_of
@@ -75,7 +75,7 @@ class Engine:
     `families` are import names of packages with model families of your own, each with the
     files of `fastvideo.models.wan`: cards, programs.yaml, program.py. `tier` is a tier of
     caches that outlives the process, such as `fastvideo.cache.redis_tier.RedisTier`; `policy`
-    has the knobs of scheduling.
+    has the knobs of scheduling; `engine_id` is its name on its deployment card.
 
     Raises NotFound for a model that no card has and CheckpointError for one without weights.
     """
@@ -90,8 +90,10 @@ class Engine:
         families: Sequence[str] = (),
         tier: SharedTier | None = None,
         policy: SchedulingPolicy | None = None,
+        engine_id: str = _WORKER_ID,
     ) -> None:
         quiet_libraries()
+        self._engine_id = engine_id
         self._models = tuple(models)
         self._threads = threads
         self._clock = SystemClock()
@@ -235,25 +237,17 @@ class Engine:
 
     def deployment_card(self) -> DeploymentCard:
         """What this engine offers to whoever routes to it."""
-        entries = [self._catalog.get(model_id) for model_id in self._models]
-        capabilities = {
-            capability: None
-            for entry in entries
-            for capability in entry.card.capabilities.capabilities
-        }
-        programs = {program_id: None for entry in entries for program_id in entry.programs}
-        plans: tuple[ParallelPlan, ...] = ()
-        for entry in entries:
-            plans += tuple(p for p in entry.card.parallelism.valid_plans if p not in plans)
-        return DeploymentCard(
-            engine_id=_WORKER_ID,
-            model_specs=self._models,
-            capabilities=CapabilityMatrix(capabilities=tuple(capabilities)),
-            role_pools=(RolePoolSpec(role="engine", replicas=1, models=self._models),),
-            supported_programs=tuple(programs),
-            supported_parallel_plans=plans,
-            cost_model=self._core.cost_model,
+        return deployment_card(
+            self._engine_id,
+            [self._catalog.get(model_id) for model_id in self._models],
+            pools=(RolePoolSpec(role=_WORKER_ID, replicas=1, models=self._models),),
+            costs=self._core.cost_model,
+            slo_targets=self._core.slo_targets,
         )
+
+    def offer(self) -> EngineOffer:
+        """The card with what there is to do now, by which `fastvideo.deployment.fleet` chooses."""
+        return EngineOffer(card=self.deployment_card(), load=self._core.load)
 
     @property
     def memory_bytes(self) -> Mapping[str, int]:

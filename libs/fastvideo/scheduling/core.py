@@ -9,12 +9,13 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from math import isinf
 
-from fastvideo.deployment.card import CostModel
+from fastvideo.deployment.card import CostModel, EngineLoad
 from fastvideo.requests.types import RequestSpec
 from fastvideo.scheduling.decider import Decider
 from fastvideo.scheduling.events import AssignLoop, Decision, WorkerAttached
 from fastvideo.scheduling.evolve import evolve
 from fastvideo.scheduling.inputs import SchedulerInput
+from fastvideo.scheduling.load import engine_load
 from fastvideo.scheduling.observe import observe
 from fastvideo.scheduling.policy import SchedulingPolicy
 from fastvideo.scheduling.preemption import room_due
@@ -227,3 +228,8 @@ class SchedulerCore:
     def cost_model(self) -> CostModel:
         """Predicted device-seconds, as the deployment card exports them."""
         return self._state.costs.export()
+
+    @property
+    def load(self) -> EngineLoad:
+        """What is to be done and what is at hand now, for whoever routes."""
+        return engine_load(self._state)

@@ -1,8 +1,10 @@
 """Predicted device-seconds per (model, phase, shape, units a forward), calibrated by what was
 measured.
 
-A phase is what the unit says (`cost_phase`), or a whole request of a program. The export,
-`deployment.card.CostModel`, is what fleet routing prices with.
+A phase is what the unit says (`cost_phase`), or a whole request of a program. There is one rule,
+`price`, over one kind of book, `PriceBook`: the estimator is the book of a scheduler, for
+admission, placement and shares; what it exports, `deployment.card.CostModel`, is read by
+`CardCosts`, for fleet routing. Both give the same seconds to the bit.
 
 What was seen is predicted as it was seen: by the mean of the newest measurements, without those
 that stand out, such as a first forward that warms something up. For the rest there are two rules,
@@ -15,11 +17,11 @@ each with what it falls back on:
 """
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, Final
+from typing import ClassVar, Final, Protocol
 
-from fastvideo.deployment.card import CostEntry, CostModel
+from fastvideo.deployment.card import CostEntry, CostModel, ForwardCost
 from fastvideo.model.specs import CostPrior
 from fastvideo.requests.types import RequestSpec
 from fastvideo.scheduling.work import WorkUnit
@@ -29,6 +31,8 @@ Priors = Callable[[str, str], CostPrior | None]
 
 # Shapes that are remembered; the oldest is forgotten first.
 ENTRIES_MAX: Final = 10_000
+# Shapes that a deployment card has, the newest.
+EXPORTED_MAX: Final = 2_000
 # Shapes of one phase that a new shape is compared with.
 NEIGHBOURS_MAX: Final = 64
 # Attention grows with the square of the elements, and nothing of ours faster.
@@ -97,6 +101,49 @@ class _Shape:
         return _line(sure) if len(sure) > 1 else None
 
 
+class PriceBook(Protocol):
+    """What is known of costs, to be priced with by `price`."""
+
+    def known(self, model_id: str, phase: str, shape: str) -> _Shape | None:
+        """What was measured of one shape."""
+        ...
+
+    def neighbours(self, model_id: str, phase: str) -> Sequence[_Shape]:
+        """The phase's shapes, the newest of them, in the order of their first measurement."""
+        ...
+
+    def prior(self, model_id: str, phase: str) -> CostPrior | None:
+        """The card's first guess, if it has one."""
+        ...
+
+
+def price(book: PriceBook, model_id: str, phase: str, shape: str, units: int = 1) -> float:
+    """Seconds of one forward over `units` units of that shape; 0.0 when nothing is known."""
+    known = book.known(model_id, phase, shape)
+    if known is not None:
+        seconds = known.predict(units)
+        if seconds is not None:
+            return seconds
+        # Another size than the only one that was seen of the shape.
+        ((size, measured),) = known.sizes.items()
+        share = _fixed_share(book.neighbours(model_id, phase))
+        return _scaled(measured.seconds / _scaled(1.0, share, size), share, units)
+    neighbours = book.neighbours(model_id, phase)
+    elements = shape_elements(shape)
+    if neighbours:
+        one = _other_shape(elements, [(n.elements, _one(n)) for n in neighbours])
+        return _scaled(one, _fixed_share(neighbours), units)
+    prior = book.prior(model_id, phase)
+    if prior is None:
+        return 0.0
+    return prior.base_seconds + prior.seconds_per_token * elements * units
+
+
+def price_request(book: PriceBook, spec: RequestSpec) -> float:
+    """Device-seconds of a whole request, from its first unit to its last; 0.0 when unknown."""
+    return price(book, spec.model_id, request_phase(spec), request_shape(spec))
+
+
 class CostEstimator:
     """The shard's one cost model, for admission, placement and the deployment card."""
 
@@ -123,19 +170,7 @@ class CostEstimator:
 
     def predict(self, model_id: str, phase: str, shape: str, units: int = 1) -> float:
         """Seconds of one forward over `units` units of that shape; 0.0 when nothing is known."""
-        known = self._shapes.get((model_id, phase, shape))
-        if known is not None:
-            seconds = known.predict(units)
-            return self._scaled(model_id, phase, known, units) if seconds is None else seconds
-        neighbours = self._neighbours(model_id, phase)
-        elements = shape_elements(shape)
-        if neighbours:
-            one = _other_shape(elements, [(n.elements, self._one(n)) for n in neighbours])
-            return _scaled(one, _fixed_share(neighbours), units)
-        prior = self._priors(model_id, phase)
-        if prior is None:
-            return 0.0
-        return prior.base_seconds + prior.seconds_per_token * elements * units
+        return price(self, model_id, phase, shape, units)
 
     def predict_batch(self, model_id: str, units: tuple[WorkUnit, ...]) -> float:
         """Seconds of one forward over units that share it."""
@@ -157,7 +192,8 @@ class CostEstimator:
             sized.add(seconds, self._samples_max)
 
     def export(self) -> CostModel:
-        """What is known, one entry a (model, phase, shape), seconds of one unit alone."""
+        """What is known, one entry a (model, phase, shape), its seconds those of one unit."""
+        newest = list(self._shapes.items())[-EXPORTED_MAX:]
         return CostModel(
             entries=tuple(
                 CostEntry(
@@ -167,12 +203,27 @@ class CostEstimator:
                     seconds=self.predict(model_id, phase, shape),
                     relative_error=known.error.mean,
                     samples=known.error.samples,
+                    forwards=tuple(
+                        ForwardCost(units=units, seconds=sized.seconds, samples=sized.samples)
+                        for units, sized in known.sizes.items()
+                    ),
                 )
-                for (model_id, phase, shape), known in sorted(
-                    self._shapes.items(), key=lambda item: item[0]
-                )
+                for (model_id, phase, shape), known in newest
             )
         )
+
+    def known(self, model_id: str, phase: str, shape: str) -> _Shape | None:
+        """What was measured of one shape."""
+        return self._shapes.get((model_id, phase, shape))
+
+    def neighbours(self, model_id: str, phase: str) -> Sequence[_Shape]:
+        """The phase's shapes, the newest of them."""
+        shapes = list(self._phases.get((model_id, phase), ()))[-NEIGHBOURS_MAX:]
+        return [self._shapes[(model_id, phase, shape)] for shape in shapes]
+
+    def prior(self, model_id: str, phase: str) -> CostPrior | None:
+        """The card's first guess, if it has one."""
+        return self._priors(model_id, phase)
 
     def _remember(self, model_id: str, phase: str, shape: str) -> _Shape:
         if len(self._shapes) >= ENTRIES_MAX:
@@ -183,24 +234,48 @@ class CostEstimator:
         self._phases.setdefault((model_id, phase), {})[shape] = None
         return known
 
-    def _neighbours(self, model_id: str, phase: str) -> list[_Shape]:
+
+class CardCosts:
+    """The prices of a deployment card, as the engine that exported it has them."""
+
+    def __init__(self, model: CostModel) -> None:
+        self._shapes: dict[tuple[str, str, str], _Shape] = {}
+        self._phases: dict[tuple[str, str], list[_Shape]] = {}
+        self._priors = {(one.model_id, one.prior.phase): one.prior for one in model.priors}
+        for entry in model.entries:
+            shape = self._shapes[(entry.model_id, entry.phase, entry.shape)] = _of_entry(entry)
+            self._phases.setdefault((entry.model_id, entry.phase), []).append(shape)
+
+    def known(self, model_id: str, phase: str, shape: str) -> _Shape | None:
+        """What was measured of one shape."""
+        return self._shapes.get((model_id, phase, shape))
+
+    def neighbours(self, model_id: str, phase: str) -> Sequence[_Shape]:
         """The phase's shapes, the newest of them."""
-        shapes = list(self._phases.get((model_id, phase), ()))[-NEIGHBOURS_MAX:]
-        return [self._shapes[(model_id, phase, shape)] for shape in shapes]
+        return self._phases.get((model_id, phase), [])[-NEIGHBOURS_MAX:]
 
-    def _scaled(self, model_id: str, phase: str, known: _Shape, units: int) -> float:
-        """Seconds of another size than the only one that was seen of a shape."""
-        ((size, measured),) = known.sizes.items()
-        share = _fixed_share(self._neighbours(model_id, phase))
-        return _scaled(measured.seconds / _scaled(1.0, share, size), share, units)
+    def prior(self, model_id: str, phase: str) -> CostPrior | None:
+        """The card's first guess, if it has one."""
+        return self._priors.get((model_id, phase))
 
-    def _one(self, known: _Shape) -> float:
-        """Seconds of a forward of one unit, by what is known of the shape alone."""
-        seconds = known.predict(1)
-        if seconds is not None:
-            return seconds
-        ((size, measured),) = known.sizes.items()
-        return measured.seconds / size
+
+def _of_entry(entry: CostEntry) -> _Shape:
+    # An author who writes a card by hand may leave the sizes out.
+    sizes = entry.forwards or (ForwardCost(units=1, seconds=entry.seconds, samples=entry.samples),)
+    return _Shape(
+        shape_elements(entry.shape),
+        {one.units: _Measured([one.seconds], one.seconds, one.samples) for one in sizes},
+        _Error(entry.relative_error, entry.samples),
+    )
+
+
+def _one(known: _Shape) -> float:
+    """Seconds of a forward of one unit, by what is known of the shape alone."""
+    seconds = known.predict(1)
+    if seconds is not None:
+        return seconds
+    ((size, measured),) = known.sizes.items()
+    return measured.seconds / size
 
 
 def _scaled(one: float, fixed_share: float, units: int) -> float:

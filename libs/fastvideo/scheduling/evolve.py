@@ -20,7 +20,7 @@ from fastvideo.scheduling.admission import (
 )
 from fastvideo.scheduling.affinity import session_key
 from fastvideo.scheduling.cancellation import skip_loop
-from fastvideo.scheduling.cost import request_phase, request_shape
+from fastvideo.scheduling.cost import price_request, request_phase, request_shape
 from fastvideo.scheduling.effects import SET_ASIDE
 from fastvideo.scheduling.events import (
     AssignLoop,
@@ -104,9 +104,7 @@ def _assign(state: SchedulerState, decision: AssignLoop, now: datetime) -> None:
         worker.ledger.reserve({RESIDENT: 1})
         worker.residents[request.request_id] = None
         state.occupy(request, worker, now)
-        request.load_seconds = state.costs.predict(
-            request.spec.model_id, request_phase(request.spec), request_shape(request.spec)
-        )
+        request.load_seconds = price_request(state.costs, request.spec)
         state.placement.occupy(decision.worker_id, request.load_seconds, decision.model_instance_id)
         session = session_key(request.spec)
         if session:

@@ -10,7 +10,7 @@ from datetime import datetime
 from heapq import heapify, heappop, heappush
 from math import inf
 
-from fastvideo.scheduling.cost import request_phase, request_shape
+from fastvideo.scheduling.cost import price_request
 from fastvideo.scheduling.events import QueueRequest
 from fastvideo.scheduling.lines import PlaceKind, front
 from fastvideo.scheduling.queueing import tenant_bill
@@ -61,18 +61,13 @@ def _order(state: SchedulerState, kind: PlaceKind) -> Iterator[str]:
             continue
         request = state.requests[line[index].request_id]
         flow = (request.rank.negative_priority, tenant_id)
-        bill = tenant_bill(state, request, _request_seconds(state, request))
+        bill = tenant_bill(state, request, price_request(state.costs, request.spec))
         ahead[flow] = ahead.get(flow, 0.0) + bill.seconds / bill.weight
         thrown_back, priority, deadline, tag, arrival = front(
             line[index + 1].rank, tenant_id, state.shares
         )
         tag += ahead.get((priority, tenant_id), 0.0)
         heappush(heap, ((thrown_back, priority, deadline, tag, arrival), tenant_id, index + 1))
-
-
-def _request_seconds(state: SchedulerState, request: LiveRequest) -> float:
-    spec = request.spec
-    return state.costs.predict(spec.model_id, request_phase(spec), request_shape(spec))
 
 
 def _reason(state: SchedulerState, request: LiveRequest, reasons: Reasons) -> str:

@@ -2,34 +2,45 @@
 
 from collections import Counter
 
-from fastvideo.deployment.card import WORKER_ROLE, CostModel, DeploymentCard, RolePoolSpec
+from fastvideo.deployment import offer
+from fastvideo.deployment.card import (
+    WORKER_ROLE,
+    CostModel,
+    DeploymentCard,
+    EngineLoad,
+    EngineOffer,
+    RolePoolSpec,
+    TransferEndpoint,
+)
 from fastvideo.deployment.catalog import Catalog
-from fastvideo.model.specs import CapabilityMatrix
 from fastvideo.scheduling.core import SchedulerCore
 
 
+def engine_offer(engine_id: str, catalog: Catalog, core: SchedulerCore | None) -> EngineOffer:
+    """The card and the load of what is attached now; `core` is None while nobody leads here."""
+    card = deployment_card(engine_id, catalog, core)
+    return EngineOffer(card=card, load=core.load if core is not None else EngineLoad())
+
+
 def deployment_card(engine_id: str, catalog: Catalog, core: SchedulerCore | None) -> DeploymentCard:
-    """The card of what is attached now; `core` is None while nobody leads here."""
-    workers = core.workers if core is not None else ()
+    """The card alone."""
+    if core is None:
+        return offer.deployment_card(engine_id, (), costs=CostModel())
     pools = Counter(
-        (worker.role or WORKER_ROLE, tuple(sorted(worker.models))) for worker in workers
+        (worker.role or WORKER_ROLE, tuple(sorted(worker.models))) for worker in core.workers
     )
-    attached = {model_id for worker in workers for model_id in worker.models}
-    entries = [entry for entry in catalog.entries if entry.card.model_id in attached]
-    capabilities = {name for entry in entries for name in entry.card.capabilities.capabilities}
-    return DeploymentCard(
-        engine_id=engine_id,
-        model_specs=tuple(entry.card.model_id for entry in entries),
-        capabilities=CapabilityMatrix(capabilities=tuple(sorted(capabilities))),
-        role_pools=tuple(
+    attached = {model_id for worker in core.workers for model_id in worker.models}
+    return offer.deployment_card(
+        engine_id,
+        [entry for entry in catalog.entries if entry.card.model_id in attached],
+        pools=(
             RolePoolSpec(role=role, replicas=replicas, models=models)
             for (role, models), replicas in sorted(pools.items())
         ),
-        supported_programs=tuple(sorted({name for entry in entries for name in entry.programs})),
-        supported_parallel_plans=tuple(
-            plan for entry in entries for plan in entry.card.parallelism.valid_plans
+        # A worker takes what others send on the address where it is commanded.
+        endpoints=(
+            TransferEndpoint(backend="grpc", address=worker.address) for worker in core.workers
         ),
-        cost_model=core.cost_model if core is not None else CostModel(),
-        health_schema=("grpc.health.v1",),
-        slo_schema=core.slo_targets if core is not None else {},
+        costs=core.cost_model,
+        slo_targets=core.slo_targets,
     )

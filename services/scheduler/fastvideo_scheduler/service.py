@@ -6,7 +6,7 @@ from fastvideo import wire
 from fastvideo.api.scheduler.v1 import scheduler_pb2, scheduler_pb2_grpc
 from fastvideo.deployment.catalog import Catalog
 from fastvideo.rpc.names import NAME_CHARACTERS_MAX, require_name
-from fastvideo_scheduler.card import deployment_card
+from fastvideo_scheduler.card import engine_offer
 from fastvideo_scheduler.leader import Leader
 from fastvideo_scheduler.shard import Shard
 from fastvideo_scheduler.stream import WorkerAddress
@@ -60,10 +60,14 @@ class SchedulerService(scheduler_pb2_grpc.SchedulerServiceServicer):
     ) -> scheduler_pb2.GetDeploymentCardResponse:
         """What the attached workers offer; empty of models on a standby."""
         leader = self._shard.leader
-        card = deployment_card(
+        offer = engine_offer(
             self._shard.scheduler_id, self._catalog, leader.core if leader is not None else None
         )
-        return scheduler_pb2.GetDeploymentCardResponse(card=wire.to_proto(card))
+        return scheduler_pb2.GetDeploymentCardResponse(
+            card=wire.to_proto(offer.card),
+            load=wire.to_proto(offer.load),
+            leader=leader is not None,
+        )
 
 
 def _workers(leader: Leader) -> list[scheduler_pb2.WorkerStatus]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fastvideo.deployment.card import CostEntry
+from fastvideo.deployment.card import CostEntry, ForwardCost
 from fastvideo.model.specs import CostPrior
 from fastvideo.scheduling.cost import CostEstimator, request_phase, request_shape, shape_elements
 from tests.unit.scheduling.world import request
@@ -56,6 +56,7 @@ def test_the_error_shrinks_and_is_reported():
         seconds=pytest.approx(0.2),
         relative_error=pytest.approx(0.0, abs=0.01),
         samples=31,
+        forwards=(ForwardCost(units=1, seconds=pytest.approx(0.2), samples=31),),
     )
     assert first.relative_error > 0.5
 
