@@ -46,6 +46,7 @@ from fastvideo_gateway.replay_service import replay_service
 from fastvideo_gateway.replaying import Replayer, ReplayParts
 from fastvideo_gateway.served import ServedStates
 from fastvideo_gateway.service import GatewayParts, GatewayService
+from fastvideo_gateway.standing import Standings
 from fastvideo_gateway.stored_inputs import StoredInputs
 from fastvideo_gateway.submission import ChecksInputs, Submitter
 from fastvideo_gateway.watching import WatchHub
@@ -87,12 +88,14 @@ def assemble(
     clock = clock or SystemClock()
     projector = Projector(log, index, wakeups, polling)
     lister = Lister(index, projector)
+    standings = Standings(log)
     parts = GatewayParts(
         log=log,
+        standings=standings,
         submitter=Submitter(log, appender, catalog, inputs, clock),
         lister=lister,
         canceller=Canceller(log, appender, lister, catalog, clock),
-        watches=WatchHub(log, wakeups, polling),
+        watches=WatchHub(log, wakeups, polling, standings=standings),
         explainer=Explainer(log, clock, shard),
         models=ModelDirectory(catalog, index),
         parity=ParityRecorder(log, appender, catalog, clock),

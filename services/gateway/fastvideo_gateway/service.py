@@ -2,14 +2,15 @@
 
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
+from functools import lru_cache
 
 from fastvideo import wire
 from fastvideo.api.common.v1 import request_pb2, work_pb2
 from fastvideo.api.gateway.v1 import gateway_pb2, gateway_pb2_grpc
 from fastvideo.errors import InvalidField, NotFound
 from fastvideo.events.catalog import message_of
+from fastvideo.events.records import StoredEvent
 from fastvideo.events.store import EventLog
-from fastvideo.requests.reading import read_request
 from fastvideo.requests.types import RequestStatus
 from fastvideo.rpc.identity import current_tenant
 from fastvideo.rpc.names import check_name, require_name
@@ -20,8 +21,9 @@ from fastvideo_gateway.explaining import Explainer
 from fastvideo_gateway.listing import Lister
 from fastvideo_gateway.models import ModelDirectory, ModelStatus
 from fastvideo_gateway.parity import ParityRecorder
+from fastvideo_gateway.standing import Standings
 from fastvideo_gateway.submission import Submitter
-from fastvideo_gateway.watching import WatchHub
+from fastvideo_gateway.watching import WATCHED_EVENTS_MAX, WatchHub
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +32,7 @@ class GatewayParts:
 
     log: EventLog
     submitter: Submitter
+    standings: Standings
     lister: Lister
     canceller: Canceller
     watches: WatchHub
@@ -46,6 +49,8 @@ class GatewayService(gateway_pb2_grpc.GatewayServiceServicer):
 
     def __init__(self, parts: GatewayParts) -> None:
         self._parts = parts
+        # Many may watch one request.
+        self._watched = lru_cache(WATCHED_EVENTS_MAX)(_watched)
 
     async def SubmitRequest(
         self, request: gateway_pb2.SubmitRequestRequest, context: object
@@ -62,7 +67,7 @@ class GatewayService(gateway_pb2_grpc.GatewayServiceServicer):
         refuse_unknown_fields(request)
         require_name("request_id", request.request_id, "the id of a request")
         # Read from the log, not from the index: what was accepted is found at once.
-        state = await read_request(self._parts.log, request.request_id)
+        state = await self._parts.standings.read(request.request_id)
         if state is None or state.spec.tenant_id != current_tenant():
             raise NotFound(f"request {request.request_id} does not exist", subject="request_id")
         return gateway_pb2.GetRequestResponse(state=wire.to_proto(state))
@@ -95,9 +100,7 @@ class GatewayService(gateway_pb2_grpc.GatewayServiceServicer):
             request.request_id, request.after_sequence, current_tenant()
         )
         async for stored in events:
-            yield gateway_pb2.WatchRequestResponse(
-                sequence=stored.stream_version, event=message_of(stored)
-            )
+            yield self._watched(stored)
 
     async def CancelRequest(
         self, request: gateway_pb2.CancelRequestRequest, context: object
@@ -152,6 +155,12 @@ class GatewayService(gateway_pb2_grpc.GatewayServiceServicer):
             unavailable_reason=model.entry.unavailable_reason,
             programs=[wire.to_proto(program) for program in model.entry.programs.values()],
         )
+
+
+def _watched(stored: StoredEvent) -> gateway_pb2.WatchRequestResponse:
+    return gateway_pb2.WatchRequestResponse(
+        sequence=stored.stream_version, event=message_of(stored)
+    )
 
 
 def _summary(model: ModelStatus) -> gateway_pb2.ModelSummary:

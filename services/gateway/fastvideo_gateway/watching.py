@@ -17,16 +17,19 @@ from fastvideo.events.records import StoredEvent
 from fastvideo.events.store import EventLog
 from fastvideo.events.subscription import LogSubscription, PollLimits
 from fastvideo.events.wakeups import Wakeups
-from fastvideo.requests.reading import read_events, read_request
+from fastvideo.requests.reading import read_events
 from fastvideo.requests.state import STREAM_PREFIX, is_terminal, stream_of
 from fastvideo.telemetry.logging import get_logger
+from fastvideo_gateway.standing import Standings
 
 _LOG: Final = get_logger(__name__)
 
 BUFFER_EVENTS_MAX: Final = 64
 TOUCHED_MAX: Final = 200
 # A watcher looks into the log this often even when it is told of nothing.
-SAFETY_READ_S: Final = 2.0
+SAFETY_READ_S: Final = 30.0
+WATCHED_EVENTS_MAX: Final = 256
+"""The newest events are kept as they are sent, for all who watch a request."""
 RETRY_S: Final = 0.2
 
 
@@ -44,6 +47,11 @@ class _Watcher:
             self._buffer.clear()
         else:
             self._buffer.append(stored)
+        self._told.set()
+
+    def look(self) -> None:
+        """Have it look into the log."""
+        self._buffer.clear()
         self._told.set()
 
     async def take(self, timeout_s: float) -> Sequence[StoredEvent]:
@@ -93,10 +101,12 @@ class WatchHub:
         wakeups: Wakeups | None,
         limits: PollLimits | None = None,
         *,
+        standings: Standings | None = None,
         buffer_events_max: int = BUFFER_EVENTS_MAX,
         safety_read_s: float = SAFETY_READ_S,
     ) -> None:
         self._log = log
+        self._standings = standings or Standings(log)
         self._wakeups = wakeups
         self._limits = limits
         self._buffer_events_max = buffer_events_max
@@ -115,6 +125,10 @@ class WatchHub:
         Raises CorruptLog when the log has a gap.
         """
         heads = await self._heads()
+        # What was appended between their last look and these heads nobody tells them of.
+        for watchers in self._watchers.values():
+            for watcher in watchers:
+                watcher.look()
         subscription = LogSubscription(self._log, heads, self._wakeups, self._limits)
         while True:
             for stored in await subscription.next_batch():
@@ -154,7 +168,7 @@ class WatchHub:
         for a sequence number that the request has not reached.
         """
         with self._watcher(request_id) as watcher:
-            state = await read_request(self._log, request_id)
+            state = await self._standings.read(request_id)
             if state is None or state.spec.tenant_id != tenant_id:
                 raise NotFound(f"request {request_id} does not exist", subject="request_id")
             if after_sequence > state.last_sequence:

@@ -118,6 +118,25 @@ async def test_without_the_hub_a_watch_still_ends(log: CountingLog) -> None:
         assert await watch == [1, 2, 3]
 
 
+async def test_what_comes_while_the_hub_starts_is_not_missed() -> None:
+    class LateLog(CountingLog):
+        async def heads(self):  # type: ignore[no-untyped-def]
+            await self.write(STARTED)
+            return await super().heads()
+
+    log = LateLog()
+    hub = WatchHub(log, log.wakeups, safety_read_s=60.0)
+    await log.write(ACCEPTED)
+    async with asyncio.timeout(20):
+        watch = hub.watch("r", 0, "t")
+        assert (await anext(watch)).stream_version == 1
+        second = asyncio.ensure_future(anext(watch))
+        await settle()
+        async with running(hub.run()):
+            assert (await second).stream_version == 2
+        await watch.aclose()
+
+
 async def test_a_watch_ends_at_the_terminal_event_whatever_follows(log: CountingLog) -> None:
     hub = WatchHub(log, None)
     await log.write(ACCEPTED, DONE, STARTED)

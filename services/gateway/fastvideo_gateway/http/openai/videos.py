@@ -3,6 +3,7 @@
 import uuid
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
+from functools import lru_cache
 from typing import Annotated, Final, Literal
 
 from pydantic import Field
@@ -28,6 +29,7 @@ from fastvideo_gateway.http.queries import Given, read_query
 from fastvideo_gateway.http.streams import Streams, message
 from fastvideo_gateway.service import GatewayParts
 from fastvideo_gateway.uploads import InputUploads
+from fastvideo_gateway.watching import WATCHED_EVENTS_MAX
 
 UPLOAD_TIMEOUT_S: Final = 60.0
 POLL_AFTER_MS: Final = 500
@@ -70,6 +72,8 @@ class OpenAiVideos:
         self._uploads = uploads
         self._streams = streams
         self._waiting = waiting
+        # Many may watch one video.
+        self._message = lru_cache(WATCHED_EVENTS_MAX)(_message)
 
     @property
     def routes(self) -> list[Route]:
@@ -142,7 +146,7 @@ class OpenAiVideos:
         watched = self._gateway.watches.watch(video_id, after, current_tenant())
         async with aclosing(watched) as events:
             async for stored in events:
-                yield _message(stored)
+                yield self._message(stored)
 
     async def _sync(self, request: Request) -> Response:
         """Submit and wait; a caller that goes away takes its request with it."""

@@ -10,7 +10,6 @@ from starlette.requests import Request
 from fastvideo.api.gateway.v1 import gateway_pb2
 from fastvideo.errors import Cancelled, FastVideoError, NotFound, ResourceExhausted
 from fastvideo.requests.failures import error_of
-from fastvideo.requests.reading import read_request
 from fastvideo.requests.types import RequestState, RequestStatus
 from fastvideo.rpc.identity import current_tenant
 from fastvideo.scheduling.work import CancelScope, CancelScopeKind
@@ -33,7 +32,7 @@ class Waiting:
     async def state(self, video_id: str) -> RequestState:
         """Where a request stands. Raises NotFound."""
         # Read from the log, not from the index: what was accepted is found at once.
-        state = await read_request(self._gateway.log, video_id)
+        state = await self._gateway.standings.read(video_id)
         if state is None or state.spec.tenant_id != current_tenant():
             raise NotFound(f"video {video_id} does not exist", subject="video_id")
         return state
