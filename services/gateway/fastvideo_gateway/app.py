@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 from fastvideo.api.artifacts.v1 import artifacts_pb2, artifacts_pb2_grpc
 from fastvideo.api.events.v1 import log_pb2, log_pb2_grpc, projections_pb2_grpc
 from fastvideo.api.gateway.v1 import gateway_pb2, gateway_pb2_grpc
+from fastvideo.api.scheduler.v1 import scheduler_pb2_grpc
 from fastvideo.api.sessions.v1 import sessions_pb2, sessions_pb2_grpc
 from fastvideo.clock import Clock, SystemClock
 from fastvideo.deployment.catalog import Catalog
@@ -28,6 +29,7 @@ from fastvideo.rpc.server import Server, Service
 from fastvideo.service import end_task
 from fastvideo_gateway.cancellation import Canceller
 from fastvideo_gateway.config import Config
+from fastvideo_gateway.deployment import Engines
 from fastvideo_gateway.event_log import EventLogService
 from fastvideo_gateway.event_log_parts import EventLogParts, open_event_log
 from fastvideo_gateway.explaining import Explainer
@@ -83,6 +85,7 @@ def assemble(
     polling: PollLimits | None = None,
     clock: Clock | None = None,
     shard: str = "0",
+    engines: Engines | None = None,
 ) -> Core:
     """The parts over any log and any index."""
     clock = clock or SystemClock()
@@ -99,6 +102,7 @@ def assemble(
         explainer=Explainer(log, clock, shard),
         models=ModelDirectory(catalog, index),
         parity=ParityRecorder(log, appender, catalog, clock),
+        engines=engines or Engines({}),
     )
     return Core(parts, projector)
 
@@ -129,6 +133,12 @@ async def running_gateway(config: Config) -> AsyncIterator[RunningGateway]:
         appender = await stack.enter_async_context(Appender(log, wakeups))
         artifacts = await stack.enter_async_context(open_channel(config.artifacts_address))
         sessions = await stack.enter_async_context(open_channel(config.sessions_address))
+        schedulers = {
+            address: scheduler_pb2_grpc.SchedulerServiceStub(
+                await stack.enter_async_context(open_channel(address))
+            )
+            for address in config.scheduler_addresses
+        }
         artifact_stub = artifacts_pb2_grpc.ArtifactServiceStub(artifacts)
         session_stub = sessions_pb2_grpc.SessionServiceStub(sessions)
         inputs = StoredInputs(artifact_stub)
@@ -142,6 +152,7 @@ async def running_gateway(config: Config) -> AsyncIterator[RunningGateway]:
             wakeups=wakeups,
             polling=polling,
             shard=config.shard,
+            engines=Engines(schedulers),
         )
         event_log = await stack.enter_async_context(
             open_event_log(

@@ -6,6 +6,7 @@ from pathlib import Path
 from fastvideo.events.open_log import LogConfig, master_key_of
 from fastvideo.events.sealing.keys import MasterKey
 from fastvideo.service import Environment
+from fastvideo.telemetry.config import TelemetryConfig
 
 
 @dataclass(frozen=True)
@@ -18,6 +19,8 @@ class Config:
     postgres_dsn: str = field(repr=False)
     artifacts_address: str
     sessions_address: str
+    # Who is asked for deployment cards; empty does without.
+    scheduler_addresses: tuple[str, ...] = ()
     http_listen: str = ""
     # For hints that the log has grown; empty does without.
     nats_url: str = field(default="", repr=False)
@@ -35,7 +38,7 @@ class Config:
     # The key of the keys under which the log has what tenants write; None keeps it as it is.
     master_key: MasterKey | None = field(default=None, repr=False)
     log_level: str = "INFO"
-    otlp_endpoint: str | None = None
+    telemetry: TelemetryConfig = field(default_factory=TelemetryConfig)
 
     @property
     def log(self) -> LogConfig:
@@ -56,6 +59,7 @@ def load_config(environment: Environment) -> Config:
         ),
         artifacts_address=environment.required("FASTVIDEO_ARTIFACTS_ADDRESS"),
         sessions_address=environment.required("FASTVIDEO_SESSIONS_ADDRESS"),
+        scheduler_addresses=environment.words("FASTVIDEO_SCHEDULER_ADDRESSES"),
         http_listen=environment.address("FASTVIDEO_HTTP_LISTEN"),
         nats_url=environment.text("FASTVIDEO_NATS_URL"),
         shard=environment.text("FASTVIDEO_SHARD", "0"),
@@ -63,5 +67,5 @@ def load_config(environment: Environment) -> Config:
         checkpoints=environment.path("FASTVIDEO_CHECKPOINTS"),
         families=environment.words("FASTVIDEO_FAMILIES"),
         log_level=environment.log_level,
-        otlp_endpoint=environment.otlp_endpoint,
+        telemetry=environment.telemetry,
     )

@@ -12,11 +12,12 @@ from fastvideo.events.catalog import message_of
 from fastvideo.events.records import StoredEvent
 from fastvideo.events.store import EventLog
 from fastvideo.requests.types import RequestStatus
-from fastvideo.rpc.identity import current_tenant
+from fastvideo.rpc.identity import current_tenant, require_operator
 from fastvideo.rpc.names import check_name, require_name
 from fastvideo.rpc.unknown_fields import refuse_unknown_fields
 from fastvideo.scheduling.work import CancelScope, CancelScopeKind
 from fastvideo_gateway.cancellation import SCOPES, Canceller
+from fastvideo_gateway.deployment import Engines
 from fastvideo_gateway.explaining import Explainer
 from fastvideo_gateway.listing import Lister
 from fastvideo_gateway.models import ModelDirectory, ModelStatus
@@ -39,6 +40,7 @@ class GatewayParts:
     explainer: Explainer
     models: ModelDirectory
     parity: ParityRecorder
+    engines: Engines
 
 
 class GatewayService(gateway_pb2_grpc.GatewayServiceServicer):
@@ -134,6 +136,15 @@ class GatewayService(gateway_pb2_grpc.GatewayServiceServicer):
         refuse_unknown_fields(request)
         await self._parts.parity.record(request, current_tenant())
         return gateway_pb2.RecordParityResponse()
+
+    async def GetDeployment(
+        self, request: gateway_pb2.GetDeploymentRequest, context: object
+    ) -> gateway_pb2.GetDeploymentResponse:
+        refuse_unknown_fields(request)
+        # Addresses and load are nobody's business but theirs who run it.
+        require_operator()
+        offers = await self._parts.engines.offers()
+        return gateway_pb2.GetDeploymentResponse(engines=map(wire.to_proto, offers))
 
     async def ListModels(
         self, request: gateway_pb2.ListModelsRequest, context: object
