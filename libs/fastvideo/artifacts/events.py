@@ -35,6 +35,31 @@ class ArtifactCompleted:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ArtifactDeleted:
+    """artifact.deleted: its bytes are given up; its record and history stay."""
+
+    artifact_id: str = ""
+    digest: str = ""
+    size_bytes: int = 0
+    # "expired", "deleted" or "tenant_erased".
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BlobRemovalDecided:
+    """blob.removal_decided: no record has the digest; until the bytes are removed none may."""
+
+    digest: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BlobRemoved:
+    """blob.removed: the bytes are gone; they may be stored again."""
+
+    digest: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MediaInitialized:
     """media.init: before any chunk."""
 

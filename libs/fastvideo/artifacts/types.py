@@ -78,3 +78,5 @@ class ArtifactRecord:
     created_at: datetime
     completed_at: datetime | None = None
     tenant_id: str = ""
+    # When its bytes were given up: expired, deleted or erased.
+    deleted_at: datetime | None = None

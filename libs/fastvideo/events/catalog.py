@@ -71,6 +71,11 @@ NAMES: Mapping[str, str] = MappingProxyType(
         "ApiKeyCreated": "api_key.created",
         "ApiKeyRevoked": "api_key.revoked",
         "TenantPolicySet": "tenant.policy_set",
+        "RequestDeleted": "request.deleted",
+        "RequestExpired": "request.expired",
+        "ArtifactDeleted": "artifact.deleted",
+        "BlobRemovalDecided": "blob.removal_decided",
+        "BlobRemoved": "blob.removed",
         "SessionTextPushed": "session.text_pushed",
     }
 )

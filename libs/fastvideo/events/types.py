@@ -11,7 +11,10 @@ from datetime import datetime
 from fastvideo.artifacts.events import (
     ArtifactCompleted,
     ArtifactCreated,
+    ArtifactDeleted,
     ArtifactUpdated,
+    BlobRemovalDecided,
+    BlobRemoved,
     MediaChunkAdded,
     MediaCompleted,
     MediaInitialized,
@@ -21,6 +24,8 @@ from fastvideo.requests.events import (
     RequestCancelled,
     RequestCancelRequested,
     RequestCompleted,
+    RequestDeleted,
+    RequestExpired,
     RequestFailed,
     RequestLogged,
     RequestProgressed,
@@ -128,6 +133,11 @@ EventPayload = (
     | ApiKeyCreated
     | ApiKeyRevoked
     | TenantPolicySet
+    | RequestDeleted
+    | RequestExpired
+    | ArtifactDeleted
+    | BlobRemovalDecided
+    | BlobRemoved
     | SessionTextPushed
 )
 """What an event says, by type."""

@@ -6,6 +6,7 @@ between the two.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 
 from fastvideo.requests.sealing import SealedContent
 from fastvideo.requests.types import ErrorDetail, RequestMetrics, RequestSpec
@@ -93,3 +94,18 @@ class RequestCompleted:
     latents_digest: str = ""
     scores: Mapping[str, float] = field(default_factory=dict)
     metrics: RequestMetrics
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestDeleted:
+    """request.deleted: after its end; users are not told of it any more."""
+
+    # The key of whoever deleted it; empty where there were none.
+    deleted_by: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestExpired:
+    """request.expired: its lifetime has passed; what it made is given up."""
+
+    expires_at: datetime

@@ -23,3 +23,5 @@ class TenantErased:
     tenant_id: str = ""
     key_ids: tuple[str, ...] = ()
     reason: str = ""
+    # Its artifacts go too: those of before the event.
+    artifacts: bool = False

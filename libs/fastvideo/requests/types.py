@@ -172,6 +172,9 @@ class OutputSpec:
     trace: TraceLevel | None = None
     # The first frame, as PNG of the request's size.
     image: bool = False
+    # How long what was made is kept once the request has ended. None takes the default, which is
+    # also the longest; in an accepted request it is for ever.
+    ttl_s: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -243,3 +246,9 @@ class RequestState:
     accepted_at: datetime
     started_at: datetime | None = None
     ended_at: datetime | None = None
+    # When what it made goes; None until it has ended, and when it stays.
+    expires_at: datetime | None = None
+    # The same, once that has passed.
+    expired_at: datetime | None = None
+    # When it was deleted; a user is not told of such a request.
+    deleted_at: datetime | None = None

@@ -496,6 +496,7 @@ class OutputSpec(_message.Message):
     CAPTURE_FIELD_NUMBER: _builtins.int
     TRACE_FIELD_NUMBER: _builtins.int
     IMAGE_FIELD_NUMBER: _builtins.int
+    TTL_S_FIELD_NUMBER: _builtins.int
     video: _builtins.bool
     sheet: _builtins.bool
     """A contact sheet of the frames, as PNG."""
@@ -509,6 +510,10 @@ class OutputSpec(_message.Message):
     """Absent is SUMMARY."""
     image: _builtins.bool
     """The first frame, as PNG of the request's size."""
+    ttl_s: _builtins.int
+    """How long what was made is kept once the request has ended. Absent takes the
+    default, which is also the longest; in an accepted request it is for ever.
+    """
     def __init__(
         self,
         *,
@@ -519,19 +524,24 @@ class OutputSpec(_message.Message):
         capture: Global___Capture.ValueType | None = ...,
         trace: Global___TraceLevel.ValueType | None = ...,
         image: _builtins.bool = ...,
+        ttl_s: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_capture", b"_capture", "_trace", b"_trace", "capture", b"capture", "trace", b"trace"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_capture", b"_capture", "_trace", b"_trace", "_ttl_s", b"_ttl_s", "capture", b"capture", "trace", b"trace", "ttl_s", b"ttl_s"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_capture", b"_capture", "_trace", b"_trace", "capture", b"capture", "image", b"image", "latents", b"latents", "preview", b"preview", "sheet", b"sheet", "trace", b"trace", "video", b"video"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_capture", b"_capture", "_trace", b"_trace", "_ttl_s", b"_ttl_s", "capture", b"capture", "image", b"image", "latents", b"latents", "preview", b"preview", "sheet", b"sheet", "trace", b"trace", "ttl_s", b"ttl_s", "video", b"video"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__capture: _TypeAlias = _typing.Literal["capture"]  # noqa: Y015
     _WhichOneofArgType__capture: _TypeAlias = _typing.Literal["_capture", b"_capture"]  # noqa: Y015
     _WhichOneofReturnType__trace: _TypeAlias = _typing.Literal["trace"]  # noqa: Y015
     _WhichOneofArgType__trace: _TypeAlias = _typing.Literal["_trace", b"_trace"]  # noqa: Y015
+    _WhichOneofReturnType__ttl_s: _TypeAlias = _typing.Literal["ttl_s"]  # noqa: Y015
+    _WhichOneofArgType__ttl_s: _TypeAlias = _typing.Literal["_ttl_s", b"_ttl_s"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__capture) -> _WhichOneofReturnType__capture | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__trace) -> _WhichOneofReturnType__trace | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__ttl_s) -> _WhichOneofReturnType__ttl_s | None: ...
 
 Global___OutputSpec: _TypeAlias = OutputSpec  # noqa: Y015
 
@@ -715,6 +725,9 @@ class RequestState(_message.Message):
     ACCEPTED_AT_FIELD_NUMBER: _builtins.int
     STARTED_AT_FIELD_NUMBER: _builtins.int
     ENDED_AT_FIELD_NUMBER: _builtins.int
+    EXPIRES_AT_FIELD_NUMBER: _builtins.int
+    EXPIRED_AT_FIELD_NUMBER: _builtins.int
+    DELETED_AT_FIELD_NUMBER: _builtins.int
     status: Global___RequestStatus.ValueType
     progress: _builtins.float
     """From 0 to 1."""
@@ -737,6 +750,18 @@ class RequestState(_message.Message):
     def started_at(self) -> _timestamp_pb2.Timestamp: ...
     @_builtins.property
     def ended_at(self) -> _timestamp_pb2.Timestamp: ...
+    @_builtins.property
+    def expires_at(self) -> _timestamp_pb2.Timestamp:
+        """When what it made goes; absent until it has ended, and when it stays."""
+
+    @_builtins.property
+    def expired_at(self) -> _timestamp_pb2.Timestamp:
+        """The same, once that has passed."""
+
+    @_builtins.property
+    def deleted_at(self) -> _timestamp_pb2.Timestamp:
+        """When it was deleted; a user is not told of such a request."""
+
     def __init__(
         self,
         *,
@@ -753,23 +778,38 @@ class RequestState(_message.Message):
         accepted_at: _timestamp_pb2.Timestamp | None = ...,
         started_at: _timestamp_pb2.Timestamp | None = ...,
         ended_at: _timestamp_pb2.Timestamp | None = ...,
+        expires_at: _timestamp_pb2.Timestamp | None = ...,
+        expired_at: _timestamp_pb2.Timestamp | None = ...,
+        deleted_at: _timestamp_pb2.Timestamp | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_ended_at", b"_ended_at", "_error", b"_error", "_metrics", b"_metrics", "_started_at", b"_started_at", "accepted_at", b"accepted_at", "ended_at", b"ended_at", "error", b"error", "metrics", b"metrics", "spec", b"spec", "started_at", b"started_at"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_deleted_at", b"_deleted_at", "_ended_at", b"_ended_at", "_error", b"_error", "_expired_at", b"_expired_at", "_expires_at", b"_expires_at", "_metrics", b"_metrics", "_started_at", b"_started_at", "accepted_at", b"accepted_at", "deleted_at", b"deleted_at", "ended_at", b"ended_at", "error", b"error", "expired_at", b"expired_at", "expires_at", b"expires_at", "metrics", b"metrics", "spec", b"spec", "started_at", b"started_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_ended_at", b"_ended_at", "_error", b"_error", "_metrics", b"_metrics", "_started_at", b"_started_at", "accepted_at", b"accepted_at", "artifacts", b"artifacts", "cancel_requested", b"cancel_requested", "ended_at", b"ended_at", "error", b"error", "last_sequence", b"last_sequence", "latents_digest", b"latents_digest", "metrics", b"metrics", "progress", b"progress", "queue_reason", b"queue_reason", "spec", b"spec", "started_at", b"started_at", "status", b"status"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_deleted_at", b"_deleted_at", "_ended_at", b"_ended_at", "_error", b"_error", "_expired_at", b"_expired_at", "_expires_at", b"_expires_at", "_metrics", b"_metrics", "_started_at", b"_started_at", "accepted_at", b"accepted_at", "artifacts", b"artifacts", "cancel_requested", b"cancel_requested", "deleted_at", b"deleted_at", "ended_at", b"ended_at", "error", b"error", "expired_at", b"expired_at", "expires_at", b"expires_at", "last_sequence", b"last_sequence", "latents_digest", b"latents_digest", "metrics", b"metrics", "progress", b"progress", "queue_reason", b"queue_reason", "spec", b"spec", "started_at", b"started_at", "status", b"status"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__deleted_at: _TypeAlias = _typing.Literal["deleted_at"]  # noqa: Y015
+    _WhichOneofArgType__deleted_at: _TypeAlias = _typing.Literal["_deleted_at", b"_deleted_at"]  # noqa: Y015
     _WhichOneofReturnType__ended_at: _TypeAlias = _typing.Literal["ended_at"]  # noqa: Y015
     _WhichOneofArgType__ended_at: _TypeAlias = _typing.Literal["_ended_at", b"_ended_at"]  # noqa: Y015
     _WhichOneofReturnType__error: _TypeAlias = _typing.Literal["error"]  # noqa: Y015
     _WhichOneofArgType__error: _TypeAlias = _typing.Literal["_error", b"_error"]  # noqa: Y015
+    _WhichOneofReturnType__expired_at: _TypeAlias = _typing.Literal["expired_at"]  # noqa: Y015
+    _WhichOneofArgType__expired_at: _TypeAlias = _typing.Literal["_expired_at", b"_expired_at"]  # noqa: Y015
+    _WhichOneofReturnType__expires_at: _TypeAlias = _typing.Literal["expires_at"]  # noqa: Y015
+    _WhichOneofArgType__expires_at: _TypeAlias = _typing.Literal["_expires_at", b"_expires_at"]  # noqa: Y015
     _WhichOneofReturnType__metrics: _TypeAlias = _typing.Literal["metrics"]  # noqa: Y015
     _WhichOneofArgType__metrics: _TypeAlias = _typing.Literal["_metrics", b"_metrics"]  # noqa: Y015
     _WhichOneofReturnType__started_at: _TypeAlias = _typing.Literal["started_at"]  # noqa: Y015
     _WhichOneofArgType__started_at: _TypeAlias = _typing.Literal["_started_at", b"_started_at"]  # noqa: Y015
     @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__deleted_at) -> _WhichOneofReturnType__deleted_at | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__ended_at) -> _WhichOneofReturnType__ended_at | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__error) -> _WhichOneofReturnType__error | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__expired_at) -> _WhichOneofReturnType__expired_at | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__expires_at) -> _WhichOneofReturnType__expires_at | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__metrics) -> _WhichOneofReturnType__metrics | None: ...
     @_typing.overload

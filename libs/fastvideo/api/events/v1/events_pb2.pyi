@@ -195,6 +195,11 @@ class Event(_message.Message):
     API_KEY_CREATED_FIELD_NUMBER: _builtins.int
     API_KEY_REVOKED_FIELD_NUMBER: _builtins.int
     TENANT_POLICY_SET_FIELD_NUMBER: _builtins.int
+    REQUEST_DELETED_FIELD_NUMBER: _builtins.int
+    REQUEST_EXPIRED_FIELD_NUMBER: _builtins.int
+    ARTIFACT_DELETED_FIELD_NUMBER: _builtins.int
+    BLOB_REMOVAL_DECIDED_FIELD_NUMBER: _builtins.int
+    BLOB_REMOVED_FIELD_NUMBER: _builtins.int
     SESSION_TEXT_PUSHED_FIELD_NUMBER: _builtins.int
     event_id: _builtins.str
     partition: _builtins.int
@@ -298,6 +303,16 @@ class Event(_message.Message):
     @_builtins.property
     def tenant_policy_set(self) -> Global___TenantPolicySet: ...
     @_builtins.property
+    def request_deleted(self) -> Global___RequestDeleted: ...
+    @_builtins.property
+    def request_expired(self) -> Global___RequestExpired: ...
+    @_builtins.property
+    def artifact_deleted(self) -> Global___ArtifactDeleted: ...
+    @_builtins.property
+    def blob_removal_decided(self) -> Global___BlobRemovalDecided: ...
+    @_builtins.property
+    def blob_removed(self) -> Global___BlobRemoved: ...
+    @_builtins.property
     def session_text_pushed(self) -> Global___SessionTextPushed: ...
     def __init__(
         self,
@@ -355,13 +370,18 @@ class Event(_message.Message):
         api_key_created: Global___ApiKeyCreated | None = ...,
         api_key_revoked: Global___ApiKeyRevoked | None = ...,
         tenant_policy_set: Global___TenantPolicySet | None = ...,
+        request_deleted: Global___RequestDeleted | None = ...,
+        request_expired: Global___RequestExpired | None = ...,
+        artifact_deleted: Global___ArtifactDeleted | None = ...,
+        blob_removal_decided: Global___BlobRemovalDecided | None = ...,
+        blob_removed: Global___BlobRemoved | None = ...,
         session_text_pushed: Global___SessionTextPushed | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["api_key_created", b"api_key_created", "api_key_revoked", b"api_key_revoked", "artifact_completed", b"artifact_completed", "artifact_created", b"artifact_created", "artifact_updated", b"artifact_updated", "batch_executed", b"batch_executed", "behavior_recorded", b"behavior_recorded", "cache_accessed", b"cache_accessed", "components_traced", b"components_traced", "graph_used", b"graph_used", "leader_elected", b"leader_elected", "loop_failed", b"loop_failed", "loop_prepared", b"loop_prepared", "media_chunk_added", b"media_chunk_added", "media_completed", b"media_completed", "media_initialized", b"media_initialized", "memory_reported", b"memory_reported", "metadata", b"metadata", "non_finite_found", b"non_finite_found", "parity_checked", b"parity_checked", "payload", b"payload", "recorded_at", b"recorded_at", "request_accepted", b"request_accepted", "request_cancel_requested", b"request_cancel_requested", "request_cancelled", b"request_cancelled", "request_completed", b"request_completed", "request_failed", b"request_failed", "request_logged", b"request_logged", "request_progressed", b"request_progressed", "request_queued", b"request_queued", "request_snapshotted", b"request_snapshotted", "request_started", b"request_started", "scheduler_decided", b"scheduler_decided", "session_closed", b"session_closed", "session_created", b"session_created", "session_text_pushed", b"session_text_pushed", "session_updated", b"session_updated", "tenant_erased", b"tenant_erased", "tenant_policy_set", b"tenant_policy_set", "transfer_recorded", b"transfer_recorded", "weights_changed", b"weights_changed", "worker_attached", b"worker_attached", "worker_detached", b"worker_detached", "worker_draining", b"worker_draining", "worker_lost", b"worker_lost", "worker_reattached", b"worker_reattached"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["api_key_created", b"api_key_created", "api_key_revoked", b"api_key_revoked", "artifact_completed", b"artifact_completed", "artifact_created", b"artifact_created", "artifact_deleted", b"artifact_deleted", "artifact_updated", b"artifact_updated", "batch_executed", b"batch_executed", "behavior_recorded", b"behavior_recorded", "blob_removal_decided", b"blob_removal_decided", "blob_removed", b"blob_removed", "cache_accessed", b"cache_accessed", "components_traced", b"components_traced", "graph_used", b"graph_used", "leader_elected", b"leader_elected", "loop_failed", b"loop_failed", "loop_prepared", b"loop_prepared", "media_chunk_added", b"media_chunk_added", "media_completed", b"media_completed", "media_initialized", b"media_initialized", "memory_reported", b"memory_reported", "metadata", b"metadata", "non_finite_found", b"non_finite_found", "parity_checked", b"parity_checked", "payload", b"payload", "recorded_at", b"recorded_at", "request_accepted", b"request_accepted", "request_cancel_requested", b"request_cancel_requested", "request_cancelled", b"request_cancelled", "request_completed", b"request_completed", "request_deleted", b"request_deleted", "request_expired", b"request_expired", "request_failed", b"request_failed", "request_logged", b"request_logged", "request_progressed", b"request_progressed", "request_queued", b"request_queued", "request_snapshotted", b"request_snapshotted", "request_started", b"request_started", "scheduler_decided", b"scheduler_decided", "session_closed", b"session_closed", "session_created", b"session_created", "session_text_pushed", b"session_text_pushed", "session_updated", b"session_updated", "tenant_erased", b"tenant_erased", "tenant_policy_set", b"tenant_policy_set", "transfer_recorded", b"transfer_recorded", "weights_changed", b"weights_changed", "worker_attached", b"worker_attached", "worker_detached", b"worker_detached", "worker_draining", b"worker_draining", "worker_lost", b"worker_lost", "worker_reattached", b"worker_reattached"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["api_key_created", b"api_key_created", "api_key_revoked", b"api_key_revoked", "artifact_completed", b"artifact_completed", "artifact_created", b"artifact_created", "artifact_updated", b"artifact_updated", "batch_executed", b"batch_executed", "behavior_recorded", b"behavior_recorded", "cache_accessed", b"cache_accessed", "components_traced", b"components_traced", "event_id", b"event_id", "graph_used", b"graph_used", "leader_elected", b"leader_elected", "log_epoch", b"log_epoch", "loop_failed", b"loop_failed", "loop_prepared", b"loop_prepared", "media_chunk_added", b"media_chunk_added", "media_completed", b"media_completed", "media_initialized", b"media_initialized", "memory_reported", b"memory_reported", "metadata", b"metadata", "name", b"name", "non_finite_found", b"non_finite_found", "offset", b"offset", "parity_checked", b"parity_checked", "partition", b"partition", "payload", b"payload", "recorded_at", b"recorded_at", "request_accepted", b"request_accepted", "request_cancel_requested", b"request_cancel_requested", "request_cancelled", b"request_cancelled", "request_completed", b"request_completed", "request_failed", b"request_failed", "request_logged", b"request_logged", "request_progressed", b"request_progressed", "request_queued", b"request_queued", "request_snapshotted", b"request_snapshotted", "request_started", b"request_started", "scheduler_decided", b"scheduler_decided", "schema_version", b"schema_version", "session_closed", b"session_closed", "session_created", b"session_created", "session_text_pushed", b"session_text_pushed", "session_updated", b"session_updated", "stream_id", b"stream_id", "stream_version", b"stream_version", "tenant_erased", b"tenant_erased", "tenant_policy_set", b"tenant_policy_set", "transfer_recorded", b"transfer_recorded", "type", b"type", "weights_changed", b"weights_changed", "worker_attached", b"worker_attached", "worker_detached", b"worker_detached", "worker_draining", b"worker_draining", "worker_lost", b"worker_lost", "worker_reattached", b"worker_reattached"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["api_key_created", b"api_key_created", "api_key_revoked", b"api_key_revoked", "artifact_completed", b"artifact_completed", "artifact_created", b"artifact_created", "artifact_deleted", b"artifact_deleted", "artifact_updated", b"artifact_updated", "batch_executed", b"batch_executed", "behavior_recorded", b"behavior_recorded", "blob_removal_decided", b"blob_removal_decided", "blob_removed", b"blob_removed", "cache_accessed", b"cache_accessed", "components_traced", b"components_traced", "event_id", b"event_id", "graph_used", b"graph_used", "leader_elected", b"leader_elected", "log_epoch", b"log_epoch", "loop_failed", b"loop_failed", "loop_prepared", b"loop_prepared", "media_chunk_added", b"media_chunk_added", "media_completed", b"media_completed", "media_initialized", b"media_initialized", "memory_reported", b"memory_reported", "metadata", b"metadata", "name", b"name", "non_finite_found", b"non_finite_found", "offset", b"offset", "parity_checked", b"parity_checked", "partition", b"partition", "payload", b"payload", "recorded_at", b"recorded_at", "request_accepted", b"request_accepted", "request_cancel_requested", b"request_cancel_requested", "request_cancelled", b"request_cancelled", "request_completed", b"request_completed", "request_deleted", b"request_deleted", "request_expired", b"request_expired", "request_failed", b"request_failed", "request_logged", b"request_logged", "request_progressed", b"request_progressed", "request_queued", b"request_queued", "request_snapshotted", b"request_snapshotted", "request_started", b"request_started", "scheduler_decided", b"scheduler_decided", "schema_version", b"schema_version", "session_closed", b"session_closed", "session_created", b"session_created", "session_text_pushed", b"session_text_pushed", "session_updated", b"session_updated", "stream_id", b"stream_id", "stream_version", b"stream_version", "tenant_erased", b"tenant_erased", "tenant_policy_set", b"tenant_policy_set", "transfer_recorded", b"transfer_recorded", "type", b"type", "weights_changed", b"weights_changed", "worker_attached", b"worker_attached", "worker_detached", b"worker_detached", "worker_draining", b"worker_draining", "worker_lost", b"worker_lost", "worker_reattached", b"worker_reattached"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_payload: _TypeAlias = _typing.Literal["request_accepted", "request_queued", "request_started", "request_progressed", "request_cancel_requested", "request_cancelled", "request_failed", "request_completed", "request_logged", "artifact_created", "artifact_updated", "artifact_completed", "media_initialized", "media_chunk_added", "media_completed", "session_created", "session_updated", "session_closed", "worker_attached", "worker_lost", "loop_prepared", "loop_failed", "batch_executed", "scheduler_decided", "leader_elected", "worker_draining", "worker_reattached", "request_snapshotted", "worker_detached", "cache_accessed", "transfer_recorded", "weights_changed", "parity_checked", "components_traced", "behavior_recorded", "non_finite_found", "memory_reported", "graph_used", "tenant_erased", "api_key_created", "api_key_revoked", "tenant_policy_set", "session_text_pushed"]  # noqa: Y015
+    _WhichOneofReturnType_payload: _TypeAlias = _typing.Literal["request_accepted", "request_queued", "request_started", "request_progressed", "request_cancel_requested", "request_cancelled", "request_failed", "request_completed", "request_logged", "artifact_created", "artifact_updated", "artifact_completed", "media_initialized", "media_chunk_added", "media_completed", "session_created", "session_updated", "session_closed", "worker_attached", "worker_lost", "loop_prepared", "loop_failed", "batch_executed", "scheduler_decided", "leader_elected", "worker_draining", "worker_reattached", "request_snapshotted", "worker_detached", "cache_accessed", "transfer_recorded", "weights_changed", "parity_checked", "components_traced", "behavior_recorded", "non_finite_found", "memory_reported", "graph_used", "tenant_erased", "api_key_created", "api_key_revoked", "tenant_policy_set", "request_deleted", "request_expired", "artifact_deleted", "blob_removal_decided", "blob_removed", "session_text_pushed"]  # noqa: Y015
     _WhichOneofArgType_payload: _TypeAlias = _typing.Literal["payload", b"payload"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_payload) -> _WhichOneofReturnType_payload | None: ...
 
@@ -1862,8 +1882,11 @@ class TenantErased(_message.Message):
     TENANT_ID_FIELD_NUMBER: _builtins.int
     KEY_IDS_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
+    ARTIFACTS_FIELD_NUMBER: _builtins.int
     tenant_id: _builtins.str
     reason: _builtins.str
+    artifacts: _builtins.bool
+    """Its artifacts go too: those of before the event."""
     @_builtins.property
     def key_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     def __init__(
@@ -1872,14 +1895,134 @@ class TenantErased(_message.Message):
         tenant_id: _builtins.str = ...,
         key_ids: _abc.Iterable[_builtins.str] | None = ...,
         reason: _builtins.str = ...,
+        artifacts: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["key_ids", b"key_ids", "reason", b"reason", "tenant_id", b"tenant_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["artifacts", b"artifacts", "key_ids", b"key_ids", "reason", b"reason", "tenant_id", b"tenant_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___TenantErased: _TypeAlias = TenantErased  # noqa: Y015
+
+@_typing.final
+class RequestDeleted(_message.Message):
+    """request.deleted: after its end; users are not told of it any more."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DELETED_BY_FIELD_NUMBER: _builtins.int
+    deleted_by: _builtins.str
+    """The key of whoever deleted it; empty where there were none."""
+    def __init__(
+        self,
+        *,
+        deleted_by: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["deleted_by", b"deleted_by"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RequestDeleted: _TypeAlias = RequestDeleted  # noqa: Y015
+
+@_typing.final
+class RequestExpired(_message.Message):
+    """request.expired: its lifetime has passed; what it made is given up."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    EXPIRES_AT_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def expires_at(self) -> _timestamp_pb2.Timestamp: ...
+    def __init__(
+        self,
+        *,
+        expires_at: _timestamp_pb2.Timestamp | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["expires_at", b"expires_at"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["expires_at", b"expires_at"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RequestExpired: _TypeAlias = RequestExpired  # noqa: Y015
+
+@_typing.final
+class ArtifactDeleted(_message.Message):
+    """artifact.deleted: its bytes are given up; its record and history stay."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ARTIFACT_ID_FIELD_NUMBER: _builtins.int
+    DIGEST_FIELD_NUMBER: _builtins.int
+    SIZE_BYTES_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    artifact_id: _builtins.str
+    digest: _builtins.str
+    size_bytes: _builtins.int
+    reason: _builtins.str
+    """"expired", "deleted" or "tenant_erased"."""
+    def __init__(
+        self,
+        *,
+        artifact_id: _builtins.str = ...,
+        digest: _builtins.str = ...,
+        size_bytes: _builtins.int = ...,
+        reason: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["artifact_id", b"artifact_id", "digest", b"digest", "reason", b"reason", "size_bytes", b"size_bytes"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ArtifactDeleted: _TypeAlias = ArtifactDeleted  # noqa: Y015
+
+@_typing.final
+class BlobRemovalDecided(_message.Message):
+    """blob.removal_decided: no record has the digest; until the bytes are removed
+    none may.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DIGEST_FIELD_NUMBER: _builtins.int
+    digest: _builtins.str
+    def __init__(
+        self,
+        *,
+        digest: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["digest", b"digest"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___BlobRemovalDecided: _TypeAlias = BlobRemovalDecided  # noqa: Y015
+
+@_typing.final
+class BlobRemoved(_message.Message):
+    """blob.removed: the bytes are gone; they may be stored again."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DIGEST_FIELD_NUMBER: _builtins.int
+    digest: _builtins.str
+    def __init__(
+        self,
+        *,
+        digest: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["digest", b"digest"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___BlobRemoved: _TypeAlias = BlobRemoved  # noqa: Y015
 
 @_typing.final
 class ApiKeyCreated(_message.Message):

@@ -60,6 +60,11 @@ class GatewayServiceStub:
                 request_serializer=fastvideo_dot_gateway_dot_v1_dot_gateway__pb2.CancelRequestRequest.SerializeToString,
                 response_deserializer=fastvideo_dot_gateway_dot_v1_dot_gateway__pb2.CancelRequestResponse.FromString,
                 _registered_method=True)
+        self.DeleteRequest = channel.unary_unary(
+                '/fastvideo.gateway.v1.GatewayService/DeleteRequest',
+                request_serializer=fastvideo_dot_gateway_dot_v1_dot_gateway__pb2.DeleteRequestRequest.SerializeToString,
+                response_deserializer=fastvideo_dot_gateway_dot_v1_dot_gateway__pb2.DeleteRequestResponse.FromString,
+                _registered_method=True)
         self.ExplainRequest = channel.unary_unary(
                 '/fastvideo.gateway.v1.GatewayService/ExplainRequest',
                 request_serializer=fastvideo_dot_gateway_dot_v1_dot_gateway__pb2.ExplainRequestRequest.SerializeToString,
@@ -119,6 +124,13 @@ class GatewayServiceServicer:
 
     def CancelRequest(self, request, context):
         """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DeleteRequest(self, request, context):
+        """A request that runs is cancelled first. Deleting it again answers the same.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
@@ -183,6 +195,11 @@ def add_GatewayServiceServicer_to_server(servicer, server):
                     servicer.CancelRequest,
                     request_deserializer=fastvideo_dot_gateway_dot_v1_dot_gateway__pb2.CancelRequestRequest.FromString,
                     response_serializer=fastvideo_dot_gateway_dot_v1_dot_gateway__pb2.CancelRequestResponse.SerializeToString,
+            ),
+            'DeleteRequest': grpc.unary_unary_rpc_method_handler(
+                    servicer.DeleteRequest,
+                    request_deserializer=fastvideo_dot_gateway_dot_v1_dot_gateway__pb2.DeleteRequestRequest.FromString,
+                    response_serializer=fastvideo_dot_gateway_dot_v1_dot_gateway__pb2.DeleteRequestResponse.SerializeToString,
             ),
             'ExplainRequest': grpc.unary_unary_rpc_method_handler(
                     servicer.ExplainRequest,
@@ -346,6 +363,33 @@ class GatewayService:
             '/fastvideo.gateway.v1.GatewayService/CancelRequest',
             fastvideo_dot_gateway_dot_v1_dot_gateway__pb2.CancelRequestRequest.SerializeToString,
             fastvideo_dot_gateway_dot_v1_dot_gateway__pb2.CancelRequestResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DeleteRequest(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/fastvideo.gateway.v1.GatewayService/DeleteRequest',
+            fastvideo_dot_gateway_dot_v1_dot_gateway__pb2.DeleteRequestRequest.SerializeToString,
+            fastvideo_dot_gateway_dot_v1_dot_gateway__pb2.DeleteRequestResponse.FromString,
             options,
             channel_credentials,
             insecure,

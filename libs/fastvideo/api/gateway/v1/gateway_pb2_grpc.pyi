@@ -40,6 +40,8 @@ class GatewayServiceStub:
     WatchRequest: _grpc.UnaryStreamMultiCallable[_gateway_pb2.WatchRequestRequest, _gateway_pb2.WatchRequestResponse]
     """The request's events after a sequence number, ending with the terminal one."""
     CancelRequest: _grpc.UnaryUnaryMultiCallable[_gateway_pb2.CancelRequestRequest, _gateway_pb2.CancelRequestResponse]
+    DeleteRequest: _grpc.UnaryUnaryMultiCallable[_gateway_pb2.DeleteRequestRequest, _gateway_pb2.DeleteRequestResponse]
+    """A request that runs is cancelled first. Deleting it again answers the same."""
     ExplainRequest: _grpc.UnaryUnaryMultiCallable[_gateway_pb2.ExplainRequestRequest, _gateway_pb2.ExplainRequestResponse]
     """Why a request took, or takes, so long: read from the log."""
     ListModels: _grpc.UnaryUnaryMultiCallable[_gateway_pb2.ListModelsRequest, _gateway_pb2.ListModelsResponse]
@@ -61,6 +63,8 @@ class GatewayServiceAsyncStub(GatewayServiceStub):
     WatchRequest: _aio.UnaryStreamMultiCallable[_gateway_pb2.WatchRequestRequest, _gateway_pb2.WatchRequestResponse]  # type: ignore[assignment]
     """The request's events after a sequence number, ending with the terminal one."""
     CancelRequest: _aio.UnaryUnaryMultiCallable[_gateway_pb2.CancelRequestRequest, _gateway_pb2.CancelRequestResponse]  # type: ignore[assignment]
+    DeleteRequest: _aio.UnaryUnaryMultiCallable[_gateway_pb2.DeleteRequestRequest, _gateway_pb2.DeleteRequestResponse]  # type: ignore[assignment]
+    """A request that runs is cancelled first. Deleting it again answers the same."""
     ExplainRequest: _aio.UnaryUnaryMultiCallable[_gateway_pb2.ExplainRequestRequest, _gateway_pb2.ExplainRequestResponse]  # type: ignore[assignment]
     """Why a request took, or takes, so long: read from the log."""
     ListModels: _aio.UnaryUnaryMultiCallable[_gateway_pb2.ListModelsRequest, _gateway_pb2.ListModelsResponse]  # type: ignore[assignment]
@@ -109,6 +113,14 @@ class GatewayServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _gateway_pb2.CancelRequestRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_gateway_pb2.CancelRequestResponse, _abc.Awaitable[_gateway_pb2.CancelRequestResponse]]: ...
+
+    @_abc_1.abstractmethod
+    def DeleteRequest(
+        self,
+        request: _gateway_pb2.DeleteRequestRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_gateway_pb2.DeleteRequestResponse, _abc.Awaitable[_gateway_pb2.DeleteRequestResponse]]:
+        """A request that runs is cancelled first. Deleting it again answers the same."""
 
     @_abc_1.abstractmethod
     def ExplainRequest(
