@@ -92,7 +92,7 @@ def check_tokens(
     parts: tuple[InputPart, ...], card: ModelSpec, count: Callable[[str], int]
 ) -> None:
     """Raise InvalidField for a text of more tokens than the card's processors take."""
-    longest = min((p.max_tokens for p in card.processors.values() if p.max_tokens), default=0)
+    longest = tokens_max(card)
     for part in parts:
         if not longest or not isinstance(part, TextPart):
             continue
@@ -115,6 +115,23 @@ def check_negative_prompt(parts: tuple[InputPart, ...], sampling: SamplingParams
             raise InvalidField(
                 NEGATIVE_PROMPT, part.text, "none at guidance_scale 1, where it changes nothing"
             )
+
+
+def check_characters(path: str, text: str) -> None:
+    """Raise InvalidField, PROMPT_NOT_TEXT, for characters that no text has."""
+    bad = next((c for c in text if c == "\0" or "\ud800" <= c <= "\udfff"), None)
+    if bad is not None:
+        raise InvalidField(
+            path,
+            f"U+{ord(bad):04X} at {text.index(bad)}",
+            "Unicode text without NUL and lone surrogates",
+            reason="PROMPT_NOT_TEXT",
+        )
+
+
+def tokens_max(card: ModelSpec) -> int:
+    """The longest prompt that the card's processors take, in tokens; 0 is no bound."""
+    return min((p.max_tokens for p in card.processors.values() if p.max_tokens), default=0)
 
 
 def characters_max(card: ModelSpec) -> int:
@@ -183,14 +200,7 @@ def _check_text(path: str, part: TextPart, longest: int) -> None:
     if part.role == PROMPT and not text.strip():
         allowed = f"a prompt of 1 to {longest} characters, not white space alone"
         raise InvalidField(path, text, allowed, reason="PROMPT_EMPTY")
-    bad = next((c for c in text if c == "\0" or "\ud800" <= c <= "\udfff"), None)
-    if bad is not None:
-        raise InvalidField(
-            path,
-            f"U+{ord(bad):04X} at {text.index(bad)}",
-            "Unicode text without NUL and lone surrogates",
-            reason="PROMPT_NOT_TEXT",
-        )
+    check_characters(path, text)
 
 
 def _field_of(part: InputPart) -> str:

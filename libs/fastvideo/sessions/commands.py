@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from datetime import datetime
 
-from fastvideo.sessions.types import ModelBinding
+from fastvideo.sessions.types import ModelBinding, PushedText, SessionConditioning
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,6 +17,7 @@ class CreateSession:
     # Seconds.
     inactivity_timeout_s: int
     prompt_memory_limit: int
+    conditioning: SessionConditioning | None = None
     at: datetime
 
 
@@ -25,6 +26,7 @@ class BeginRequest:
     """A request that names the session was accepted."""
 
     request_id: str
+    # The user's own words, without what the session joined to them.
     prompt: str
     # When the request was accepted.
     at: datetime
@@ -39,6 +41,13 @@ class EndRequest:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PushText:
+    """Somebody gives the session a text."""
+
+    pushed: PushedText
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CloseSession:
     """Somebody closes the session."""
 
@@ -50,5 +59,7 @@ class CheckInactivity:
     at: datetime
 
 
-SessionCommand = CreateSession | BeginRequest | EndRequest | CloseSession | CheckInactivity
+SessionCommand = (
+    CreateSession | BeginRequest | EndRequest | PushText | CloseSession | CheckInactivity
+)
 """One thing asked of a session."""

@@ -16,10 +16,22 @@ from fastvideo.sessions.commands import (
     CloseSession,
     CreateSession,
     EndRequest,
+    PushText,
     SessionCommand,
 )
-from fastvideo.sessions.events import SessionClosed, SessionCreated, SessionUpdated
-from fastvideo.sessions.types import PromptMemoryEntry, SessionState, SessionStatus
+from fastvideo.sessions.conditioning import PROMPT
+from fastvideo.sessions.events import (
+    SessionClosed,
+    SessionCreated,
+    SessionTextPushed,
+    SessionUpdated,
+)
+from fastvideo.sessions.types import (
+    PromptMemoryEntry,
+    PushedText,
+    SessionState,
+    SessionStatus,
+)
 
 STREAM_PREFIX: Final = "session-"
 
@@ -33,7 +45,7 @@ REQUEST_ENDED: Final = "request_ended"
 CLOSED: Final = "closed"
 INACTIVE: Final = "inactive"
 
-SessionEvent = SessionCreated | SessionUpdated | SessionClosed
+SessionEvent = SessionCreated | SessionUpdated | SessionTextPushed | SessionClosed
 """What happens to a session."""
 
 
@@ -51,7 +63,7 @@ def decide(state: SessionState | None, command: SessionCommand) -> tuple[Session
     """What happens when a command meets a state; nothing when it has been done already.
 
     Raises AlreadyExists for a session that is created twice and NotFound for any other command
-    to one that was never created.
+    to one that was never created; FailedPrecondition for a text that is pushed to a closed one.
     """
     if isinstance(command, CreateSession):
         return (_created(state, command),)
@@ -62,6 +74,9 @@ def decide(state: SessionState | None, command: SessionCommand) -> tuple[Session
             return _begun(state, command)
         case EndRequest():
             return _ended(state, command)
+        case PushText(pushed=pushed):
+            _check_open(state)
+            return (SessionTextPushed(session_id=state.session_id, pushed=pushed),)
         case CloseSession():
             return _closed(state, CLOSED) if is_open(state) else ()
         case CheckInactivity(at=at):
@@ -87,10 +102,10 @@ def evolve(state: SessionState | None, event: Event) -> SessionState:
     match event.payload:
         case SessionUpdated() as updated:
             return _with_update(state, updated, event)
-        case SessionClosed(reason=reason):
-            at = event.metadata.occurred_at
-            closed = SessionStatus.CLOSED
-            return replace(state, status=closed, closed_at=at, close_reason=reason)
+        case SessionTextPushed(pushed=pushed):
+            return _with_push(state, pushed, event)
+        case SessionClosed() as closed:
+            return _with_close(state, closed, event)
     return state
 
 
@@ -114,12 +129,7 @@ def check_takes(state: SessionState | None, session_id: str, tenant_id: str, mod
     """
     if state is None or state.tenant_id != tenant_id:
         raise NotFound(f"session {session_id} does not exist", subject="session_id")
-    if not is_open(state):
-        raise FailedPrecondition(
-            f"session {session_id} is closed ({state.close_reason}); open another",
-            reason="SESSION_CLOSED",
-            subject="session_id",
-        )
+    _check_open(state)
     bound = [binding.model_id for binding in state.model_bindings]
     if bound and model_id not in bound:
         raise FailedPrecondition(
@@ -131,6 +141,15 @@ def check_takes(state: SessionState | None, session_id: str, tenant_id: str, mod
         raise FailedPrecondition(
             f"session {session_id} has {ACTIVE_REQUESTS_MAX} requests running",
             reason="SESSION_FULL",
+            subject="session_id",
+        )
+
+
+def _check_open(state: SessionState) -> None:
+    if not is_open(state):
+        raise FailedPrecondition(
+            f"session {state.session_id} is closed ({state.close_reason}); open another",
+            reason="SESSION_CLOSED",
             subject="session_id",
         )
 
@@ -147,6 +166,7 @@ def _created(state: SessionState | None, command: CreateSession) -> SessionCreat
             model_bindings=command.model_bindings,
             prompt_memory_limit=command.prompt_memory_limit,
             inactivity_timeout_s=command.inactivity_timeout_s,
+            conditioning=command.conditioning,
             created_at=command.at,
             last_active_at=command.at,
         )
@@ -157,7 +177,8 @@ def _begun(state: SessionState, command: BeginRequest) -> tuple[SessionEvent, ..
     if scope_of(command.request_id) in state.cancel_scopes:
         return ()
     remembered = None
-    if command.prompt:
+    # What comes after the close finds nobody who would remember.
+    if command.prompt and is_open(state):
         remembered = PromptMemoryEntry(
             request_id=command.request_id, prompt=command.prompt, at=command.at
         )
@@ -183,7 +204,7 @@ def _ended(state: SessionState, command: EndRequest) -> tuple[SessionEvent, ...]
 
 
 def _closed(state: SessionState, reason: str) -> tuple[SessionEvent, ...]:
-    return (SessionClosed(session_id=state.session_id, reason=reason),)
+    return (SessionClosed(session_id=state.session_id, reason=reason, memory_released=True),)
 
 
 def _with_update(state: SessionState, updated: SessionUpdated, event: Event) -> SessionState:
@@ -199,7 +220,7 @@ def _with_update(state: SessionState, updated: SessionUpdated, event: Event) -> 
         del scopes[at], programs[at]
     memory = state.prompt_memory
     if updated.remembered is not None:
-        memory = (*memory, updated.remembered)[-max(1, state.prompt_memory_limit) :]
+        memory = _remembering(state, updated.remembered)
     refs = dict.fromkeys((*state.artifact_refs, *updated.artifact_refs))
     return replace(
         state,
@@ -209,3 +230,27 @@ def _with_update(state: SessionState, updated: SessionUpdated, event: Event) -> 
         artifact_refs=tuple(refs)[-ARTIFACT_REFS_MAX:],
         last_active_at=max(state.last_active_at, event.metadata.occurred_at),
     )
+
+
+def _with_push(state: SessionState, pushed: PushedText, event: Event) -> SessionState:
+    state = replace(state, last_active_at=max(state.last_active_at, event.metadata.occurred_at))
+    if pushed.role == PROMPT:
+        entry = PromptMemoryEntry(prompt=pushed.text, at=pushed.at, push_id=pushed.push_id)
+        return replace(state, prompt_memory=_remembering(state, entry))
+    contexts = (*state.context_texts, pushed)[-max(1, state.prompt_memory_limit) :]
+    return replace(state, context_texts=contexts)
+
+
+def _with_close(state: SessionState, closed: SessionClosed, event: Event) -> SessionState:
+    if closed.memory_released:
+        state = replace(state, prompt_memory=(), context_texts=())
+    return replace(
+        state,
+        status=SessionStatus.CLOSED,
+        closed_at=event.metadata.occurred_at,
+        close_reason=closed.reason,
+    )
+
+
+def _remembering(state: SessionState, entry: PromptMemoryEntry) -> tuple[PromptMemoryEntry, ...]:
+    return (*state.prompt_memory, entry)[-max(1, state.prompt_memory_limit) :]

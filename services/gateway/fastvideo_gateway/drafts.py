@@ -68,6 +68,9 @@ def _part(index: int, message: request_pb2.InputPart) -> InputPart:
     if chosen is None:
         allowed = f"one of: {', '.join(_PARTS)}"
         raise InvalidField(f"inputs[{index}]", None, allowed, reason="UNKNOWN_PART")
+    if chosen == "text" and message.text.segments:
+        allowed = "left out: the service says what a session joined to a text"
+        raise InvalidField(f"inputs[{index}].text.segments", "given", allowed)
     part: InputPart = wire.from_proto(_PARTS[chosen], getattr(message, chosen))
     return part
 

@@ -107,6 +107,11 @@ class SessionProxy(sessions_pb2_grpc.SessionServiceServicer):
     ) -> sessions_pb2.CloseSessionResponse:
         return await _forward(self._stub.CloseSession, request, context)
 
+    async def PushText(
+        self, request: sessions_pb2.PushTextRequest, context: Context
+    ) -> sessions_pb2.PushTextResponse:
+        return await _forward(self._stub.PushText, request, context)
+
 
 def _between_services(method: str) -> FailedPrecondition:
     """Blobs have no owner, so nobody could say whose they are."""

@@ -22,10 +22,9 @@ from fastvideo.requests.sampling import SEED_MAX
 from fastvideo.requests.state import evolve, stream_of
 from fastvideo.requests.types import RequestSpec, RequestState
 from fastvideo.requests.validation import resolve_request
-from fastvideo.sessions.reading import read_session
-from fastvideo.sessions.state import check_takes
 from fastvideo.telemetry.tracing import current_traceparent
 from fastvideo_gateway.drafts import draft_of
+from fastvideo_gateway.session_turns import SessionTurns, Turn
 from fastvideo_gateway.tokens import PromptLengths
 
 
@@ -62,6 +61,7 @@ class Submitter:
         self._inputs = inputs
         self._clock = clock
         self._lengths = PromptLengths()
+        self._turns = SessionTurns(log, catalog, self._lengths)
 
     async def submit(self, message: gateway_pb2.SubmitRequestRequest, tenant_id: str) -> Submitted:
         """Accept a request, once for each idempotency key.
@@ -76,7 +76,9 @@ class Submitter:
             result = await self._appender.append(lookup(key))
             return await self._first(result, digest)
         spec = await self._resolve(draft_of(message), tenant_id)
-        return await self._accept(spec, key, digest)
+        if not spec.session_id:
+            return await self._accept(spec, key, digest)
+        return await self._turns.take(spec, lambda turn: self._accept(turn.spec, key, digest, turn))
 
     async def _was_used(self, key: str) -> bool:
         return await self._log.position_of(keyed_event_id(key)) is not None
@@ -97,12 +99,11 @@ class Submitter:
         )
         await self._lengths.check(spec, entry)
         await self._inputs.check(draft, tenant_id)
-        if spec.session_id:
-            session = await read_session(self._log, spec.session_id)
-            check_takes(session.state, spec.session_id, tenant_id, spec.model_id)
         return spec
 
-    async def _accept(self, spec: RequestSpec, key: str | None, digest: str) -> Submitted:
+    async def _accept(
+        self, spec: RequestSpec, key: str | None, digest: str, turn: Turn | None = None
+    ) -> Submitted:
         event = self._accepted(spec, key)
         new = new_event(event.event_id, event.payload, event.metadata)
         command = AppendCommand(
@@ -110,6 +111,8 @@ class Submitter:
             idempotency_key=key,
             result=FirstUse(spec.request_id, digest).encode(),
         )
+        if turn is not None:
+            command = turn.command(command, event)
         result = await self._appender.append(command)
         # A repeat may be this very append, tried again after the database did not answer.
         if result.repeated and FirstUse.of(result).subject_id != spec.request_id:

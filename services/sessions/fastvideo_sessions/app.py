@@ -33,6 +33,7 @@ from fastvideo_sessions.expiry import Expiry
 from fastvideo_sessions.following import TYPES, RequestFollower
 from fastvideo_sessions.index import SessionIndex
 from fastvideo_sessions.index_postgres import PostgresIndex
+from fastvideo_sessions.pushing import Pusher
 from fastvideo_sessions.service import SessionParts, SessionServicer
 
 CONSUMER: Final = "sessions"
@@ -81,7 +82,8 @@ def assemble(
         inactivity_timeout_s=config.inactivity_timeout_s,
         prompt_memory_limit=config.prompt_memory_limit,
     )
-    parts = SessionParts(creator, book, index, Projector(store, index, wakeups, polling))
+    pusher = Pusher(store, appender, book, clock)
+    parts = SessionParts(creator, pusher, book, index, Projector(store, index, wakeups, polling))
     consumer = ConsumerParts(
         name=CONSUMER,
         store=store,

@@ -1,35 +1,20 @@
 """Sessions in the log: read, decide, append; the stream's version guards against others."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
-from fastvideo.clock import Clock, milliseconds
+from fastvideo.clock import Clock
 from fastvideo.errors import Conflict, NotFound
-from fastvideo.events.catalog import new_event
 from fastvideo.events.records import AppendCommand, NewEvent, StreamAppend
 from fastvideo.events.store import Appends, EventLog
-from fastvideo.events.types import EventMetadata
-from fastvideo.ids import new_id
 from fastvideo.sessions.commands import SessionCommand
 from fastvideo.sessions.reading import SessionAt, read_session
+from fastvideo.sessions.recording import Cause, session_event
 from fastvideo.sessions.state import SessionEvent, decide, stream_of
 from fastvideo.sessions.types import SessionState
-from fastvideo.telemetry.tracing import current_traceparent
-from fastvideo.version import program_version
 
 # Requests that begin and end move a busy session; each try sees a newer version.
 TRIES_MAX: Final = 8
-
-
-@dataclass(frozen=True, slots=True)
-class Cause:
-    """What led to a session's event, when something did."""
-
-    request_id: str = ""
-    program_id: str = ""
-    model_id: str = ""
-    event_id: str = ""
 
 
 class SessionBook:
@@ -81,16 +66,4 @@ class SessionBook:
         self, state: SessionState, payload: SessionEvent, cause: Cause, event_id: str = ""
     ) -> NewEvent:
         """An event of a session, ready to be appended."""
-        now = self._clock.now()
-        metadata = EventMetadata(
-            tenant_id=state.tenant_id,
-            session_id=state.session_id,
-            request_id=cause.request_id,
-            program_id=cause.program_id,
-            model_id=cause.model_id,
-            causation_id=cause.event_id,
-            traceparent=current_traceparent(),
-            versions={"fastvideo": program_version()},
-            occurred_at=now,
-        )
-        return new_event(event_id or new_id("evt", milliseconds(now)), payload, metadata)
+        return session_event(state, payload, self._clock.now(), cause, event_id)

@@ -6,6 +6,7 @@ from pathlib import Path
 from fastvideo.events.open_log import LogConfig, master_key_of
 from fastvideo.events.sealing.keys import MasterKey
 from fastvideo.service import Environment
+from fastvideo.telemetry.config import TelemetryConfig
 
 
 @dataclass(frozen=True)
@@ -29,7 +30,7 @@ class Config:
     # The key of the keys under which the log has what tenants write; None keeps it as it is.
     master_key: MasterKey | None = field(default=None, repr=False)
     log_level: str = "INFO"
-    otlp_endpoint: str | None = None
+    telemetry: TelemetryConfig = field(default_factory=TelemetryConfig)
 
     @property
     def log(self) -> LogConfig:
@@ -58,5 +59,5 @@ def load_config(environment: Environment) -> Config:
             "FASTVIDEO_SESSION_PROMPTS", Config.prompt_memory_limit
         ),
         log_level=environment.log_level,
-        otlp_endpoint=environment.otlp_endpoint,
+        telemetry=environment.telemetry,
     )

@@ -2,6 +2,8 @@
 
 from typing import Final
 
+from fastvideo import wire
+from fastvideo.api.common.v1 import session_pb2
 from fastvideo.api.sessions.v1 import sessions_pb2
 from fastvideo.clock import Clock, milliseconds
 from fastvideo.deployment.catalog import Catalog
@@ -12,9 +14,10 @@ from fastvideo.events.store import Appends, EventLog
 from fastvideo.ids import new_id
 from fastvideo.sessions.commands import CreateSession
 from fastvideo.sessions.events import SessionCreated
+from fastvideo.sessions.recording import Cause
 from fastvideo.sessions.state import decide, stream_of
-from fastvideo.sessions.types import ModelBinding, SessionState
-from fastvideo_sessions.book import Cause, SessionBook
+from fastvideo.sessions.types import ModelBinding, SessionConditioning, SessionState
+from fastvideo_sessions.book import SessionBook
 
 MODELS_MAX: Final = 16
 USER_ID_CHARACTERS_MAX: Final = 200
@@ -86,6 +89,12 @@ class Creator:
                 message.prompt_memory_limit,
                 PROMPTS_MAX,
                 self._prompt_memory_limit,
+            ),
+            conditioning=wire.enum_from_proto(
+                SessionConditioning,
+                session_pb2.SessionConditioning.DESCRIPTOR,
+                message.conditioning,
+                "conditioning",
             ),
             at=now,
         )

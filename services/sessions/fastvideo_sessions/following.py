@@ -7,15 +7,16 @@ from fastvideo.events.records import AppendCommand
 from fastvideo.events.store import EventLog
 from fastvideo.events.types import Event
 from fastvideo.requests.events import RequestAccepted
-from fastvideo.requests.inputs import PROMPT
 from fastvideo.requests.reading import read_request
 from fastvideo.requests.state import STREAM_PREFIX
-from fastvideo.requests.types import RequestSpec, TextPart
+from fastvideo.requests.types import RequestSpec
 from fastvideo.sessions.commands import BeginRequest, EndRequest, SessionCommand
+from fastvideo.sessions.conditioning import own_prompt
 from fastvideo.sessions.reading import read_session
+from fastvideo.sessions.recording import Cause
 from fastvideo.sessions.state import decide
 from fastvideo.telemetry.tracing import span_from
-from fastvideo_sessions.book import Cause, SessionBook
+from fastvideo_sessions.book import SessionBook
 
 TYPES: Final = TERMINAL | {RequestAccepted.__name__}
 """The events that sessions follow."""
@@ -48,7 +49,7 @@ class RequestFollower:
         if isinstance(event.payload, RequestAccepted):
             command = BeginRequest(
                 request_id=spec.request_id,
-                prompt=_prompt_of(spec),
+                prompt=own_prompt(spec),
                 at=event.metadata.occurred_at,
             )
         found = await read_session(self._log, spec.session_id)
@@ -59,8 +60,3 @@ class RequestFollower:
             return None
         cause = Cause(spec.request_id, spec.program_id, spec.model_id, event.event_id)
         return self._book.append_of(found, payloads, cause)
-
-
-def _prompt_of(spec: RequestSpec) -> str:
-    texts = (part for part in spec.inputs if isinstance(part, TextPart))
-    return next((part.text for part in texts if part.role == PROMPT), "")

@@ -1,4 +1,4 @@
-"""SessionService: the gRPC face of create, get, list and close."""
+"""SessionService: the gRPC face of create, get, list, push text and close."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -15,6 +15,7 @@ from fastvideo.sessions.types import SessionState
 from fastvideo_sessions.book import SessionBook
 from fastvideo_sessions.creation import Creator
 from fastvideo_sessions.index import ListQuery, SessionIndex
+from fastvideo_sessions.pushing import Pusher
 
 # How long a list waits for the index to reach what the log holds when the call comes.
 FRESHNESS_WAIT_S: Final = 1.0
@@ -25,6 +26,7 @@ class SessionParts:
     """What the service is made of."""
 
     creator: Creator
+    pusher: Pusher
     book: SessionBook
     index: SessionIndex
     projector: Projector
@@ -77,6 +79,16 @@ class SessionServicer(sessions_pb2_grpc.SessionServiceServicer):
         await self._parts.book.tell(request.session_id, CloseSession())
         state = await self._read(request.session_id)
         return sessions_pb2.CloseSessionResponse(state=wire.to_proto(state))
+
+    async def PushText(
+        self, request: sessions_pb2.PushTextRequest, context: object
+    ) -> sessions_pb2.PushTextResponse:
+        refuse_unknown_fields(request)
+        require_name("session_id", request.session_id, "the id of a session")
+        pushed = await self._parts.pusher.push(request, current_tenant())
+        return sessions_pb2.PushTextResponse(
+            state=wire.to_proto(pushed.state), pushed=wire.to_proto(pushed.text)
+        )
 
     async def _read(self, session_id: str) -> SessionState:
         require_name("session_id", session_id, "the id of a session")
