@@ -58,6 +58,10 @@ class RequestIndex(Projection, Protocol):
         """Those of a tenant with these ids, in no order; unknown ones are left out."""
         ...
 
+    async def under_way(self, limit: int) -> tuple[RequestState, ...]:
+        """The requests of all tenants that have not ended, the oldest ones first."""
+        ...
+
     async def attached_workers(self) -> tuple[WorkerAttached, ...]:
         """The workers that are attached now."""
         ...

@@ -7,6 +7,7 @@ from fastvideo.events.projections.projector import fresh_events
 from fastvideo.events.records import StoredEvent
 from fastvideo.events.sealing.erasures import erasures
 from fastvideo.requests.erasing import without_texts
+from fastvideo.requests.state import is_terminal
 from fastvideo.requests.types import RequestState
 from fastvideo.rpc.paging import PagePosition
 from fastvideo.scheduling.events import WorkerAttached
@@ -58,6 +59,11 @@ class MemoryIndex:
         return tuple(
             state for state in found if state is not None and state.spec.tenant_id == tenant_id
         )
+
+    async def under_way(self, limit: int) -> tuple[RequestState, ...]:
+        found = [state for state in self._requests.values() if not is_terminal(state)]
+        found.sort(key=lambda state: state.accepted_at)
+        return tuple(found[:limit])
 
     async def attached_workers(self) -> tuple[WorkerAttached, ...]:
         return tuple(self._workers.values())

@@ -9,6 +9,7 @@ from fastvideo.events.projections.postgres import Layout, PostgresProjection
 from fastvideo.events.records import StoredEvent
 from fastvideo.events.sealing.erasures import ERASED_TABLE, erased_at, take_in_erasures
 from fastvideo.requests.erasing import without_texts
+from fastvideo.requests.state import TERMINAL_STATUSES
 from fastvideo.requests.types import RequestState
 from fastvideo.scheduling.events import WorkerAttached
 from fastvideo_gateway.index import (
@@ -74,6 +75,10 @@ _OF_TENANT: Final = """
 SELECT state FROM requests WHERE tenant_id = $1 AND request_id > $2 ORDER BY request_id LIMIT $3
 """
 
+_UNDER_WAY: Final = """
+SELECT state FROM requests WHERE status <> ALL($1) ORDER BY accepted_at LIMIT $2
+"""
+
 _UPSERT_REQUESTS: Final = """
 INSERT INTO requests AS r
     SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::text[],
@@ -115,6 +120,12 @@ class PostgresIndex(PostgresProjection):
         async with self._pool.connection() as connection:
             found = await _load_requests(connection, list(request_ids))
         return tuple(state for state in found.values() if state.spec.tenant_id == tenant_id)
+
+    async def under_way(self, limit: int) -> tuple[RequestState, ...]:
+        ended = [status.value for status in TERMINAL_STATUSES]
+        async with self._pool.connection() as connection:
+            rows = await connection.fetch(_UNDER_WAY, ended, limit)
+        return tuple(wire.decode(RequestState, row["state"]) for row in rows)
 
     async def attached_workers(self) -> tuple[WorkerAttached, ...]:
         async with self._pool.connection() as connection:

@@ -1,13 +1,14 @@
 """Submit: validate, make durable, answer. Nothing is stored for what is refused."""
 
 import secrets
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from fastvideo.api.gateway.v1 import gateway_pb2
 from fastvideo.clock import Clock, milliseconds
 from fastvideo.deployment.catalog import Catalog
-from fastvideo.errors import CorruptLog, InvalidField
+from fastvideo.deployment.servables import find_servable, named_program
+from fastvideo.errors import CorruptLog, FastVideoError, InvalidField, Unavailable
 from fastvideo.events.catalog import NAMES, UPCASTERS, new_event
 from fastvideo.events.first_use import FirstUse, asked_digest, keyed_event_id, lookup, scoped_key
 from fastvideo.events.metadata import request_metadata
@@ -24,6 +25,7 @@ from fastvideo.requests.types import RequestSpec, RequestState
 from fastvideo.requests.validation import resolve_request
 from fastvideo.telemetry.tracing import current_traceparent
 from fastvideo_gateway.drafts import draft_of
+from fastvideo_gateway.quotas.types import NoQuotas, Quotas
 from fastvideo_gateway.session_turns import SessionTurns, Turn
 from fastvideo_gateway.tokens import PromptLengths
 
@@ -54,8 +56,10 @@ class Submitter:
         catalog: Catalog,
         inputs: ChecksInputs,
         clock: Clock,
+        quotas: Quotas | None = None,
     ) -> None:
         self._log = log
+        self._quotas = quotas or NoQuotas()
         self._appender = appender
         self._catalog = catalog
         self._inputs = inputs
@@ -66,8 +70,9 @@ class Submitter:
     async def submit(self, message: gateway_pb2.SubmitRequestRequest, tenant_id: str) -> Submitted:
         """Accept a request, once for each idempotency key.
 
-        Raises NotFound, FailedPrecondition and InvalidField for what cannot be accepted, and
-        AlreadyExists for a key that was used for something else.
+        Raises NotFound, FailedPrecondition and InvalidField for what cannot be accepted,
+        ResourceExhausted when a quota of the tenant is used up, and AlreadyExists for a key that
+        was used for something else.
         """
         key = scoped_key("submit", tenant_id, message.idempotency_key)
         digest = asked_digest(message)
@@ -76,6 +81,20 @@ class Submitter:
             result = await self._appender.append(lookup(key))
             return await self._first(result, digest)
         spec = await self._resolve(draft_of(message), tenant_id)
+        await self._quotas.admit(spec)
+        try:
+            submitted = await self._store(spec, key, digest)
+        except Unavailable:
+            # It may be in the log nevertheless.
+            raise
+        except FastVideoError:
+            await self._quotas.withdraw(spec)
+            raise
+        if submitted.repeated:
+            await self._quotas.withdraw(spec)
+        return submitted
+
+    async def _store(self, spec: RequestSpec, key: str | None, digest: str) -> Submitted:
         if not spec.session_id:
             return await self._accept(spec, key, digest)
         return await self._turns.take(spec, lambda turn: self._accept(turn.spec, key, digest, turn))
@@ -88,7 +107,9 @@ class Submitter:
             allowed = ", ".join(self._catalog.model_ids)
             raise InvalidField("model_id", "", allowed, reason="MODEL_REQUIRED")
         now = self._clock.now()
-        entry = self._catalog.get(draft.model_id)
+        entry, program = find_servable(self._catalog, draft.model_id)
+        kind, program_id = named_program(program, draft.model_id, draft.kind, draft.program_id)
+        draft = replace(draft, model_id=entry.card.model_id, kind=kind, program_id=program_id)
         spec = resolve_request(
             draft,
             entry,

@@ -1,0 +1,147 @@
+"""Keeps a ledger up to date with the log: from the beginning of its window on, then as it grows."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final
+
+from fastvideo.clock import Clock, milliseconds
+from fastvideo.errors import Unavailable
+from fastvideo.events.store import EventLog
+from fastvideo.events.subscription import LogSubscription, PollLimits
+from fastvideo.events.wakeups import Wakeups
+from fastvideo.requests.types import RequestState
+from fastvideo.telemetry.logging import get_logger
+from fastvideo_gateway.quotas.types import (
+    DEVICE_WINDOW_MINUTES,
+    Accepted,
+    Ledger,
+    LedgerAway,
+    LedgerLost,
+)
+from fastvideo_gateway.quotas.usage import RequestCosts, changes_of
+
+_LOG: Final = get_logger(__name__)
+
+CHECK_EVERY_S: Final = 1.0
+RETRY_S: Final = 0.5
+UNDER_WAY_MAX: Final = 5_000
+
+ReadsUnderWay = Callable[[int], Awaitable[tuple[RequestState, ...]]]
+"""From a limit to the requests that have not ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class UsageSource:
+    """Where counters come from."""
+
+    log: EventLog
+    under_way: ReadsUnderWay
+    clock: Clock
+    wakeups: Wakeups | None = None
+    polling: PollLimits | None = None
+
+
+class UsageFollower:
+    """Follows the log for one ledger.
+
+    `on_answer` is told whether the ledger answers and holds what the log holds, each time that
+    it was looked at: after a batch of events, and every second without one.
+    """
+
+    def __init__(
+        self,
+        source: UsageSource,
+        ledger: Ledger,
+        costs: RequestCosts,
+        on_answer: Callable[[bool], None],
+    ) -> None:
+        self._source = source
+        self._ledger = ledger
+        self._costs = costs
+        self._on_answer = on_answer
+
+    async def run(self) -> None:
+        """Follow for ever; ends by cancellation, or by CorruptLog when the log has a gap."""
+        while True:
+            try:
+                await self._follow()
+            except (LedgerAway, LedgerLost):
+                self._on_answer(False)
+            except Unavailable as error:
+                _LOG.warning("usage waits for the event log", error=error.message)
+            await asyncio.sleep(RETRY_S)
+
+    async def _follow(self) -> None:
+        goal = await self._source.log.heads()
+        cursors = await self._begun()
+        subscription = LogSubscription(
+            self._source.log, cursors, self._source.wakeups, self._source.polling
+        )
+        reading: asyncio.Task[None] | None = None
+        filled = False
+        try:
+            while True:
+                if not filled and _holds(subscription.cursors, goal):
+                    await self._ledger.set_filled()
+                    filled = True
+                reading = reading or asyncio.create_task(self._take_in(subscription), name="usage")
+                done, _ = await asyncio.wait({reading}, timeout=CHECK_EVERY_S)
+                if done:
+                    reading.result()
+                    reading = None
+                if filled:
+                    await self._ledger.check()
+                    self._on_answer(True)
+        finally:
+            if reading is not None:
+                reading.cancel()
+                await asyncio.wait({reading})
+
+    async def _take_in(self, subscription: LogSubscription) -> None:
+        batch = await subscription.next_batch()
+        first, last = batch[0], batch[-1]
+        changes = changes_of(batch, self._costs)
+        await self._ledger.take_in(first.partition, first.offset, last.offset, changes)
+
+    async def _begun(self) -> Mapping[int, int]:
+        """Where to read on; a ledger that has nothing begins with its longest window."""
+        positions = await self._ledger.positions()
+        if not positions:
+            since = self._source.clock.now() - timedelta(minutes=DEVICE_WINDOW_MINUTES)
+            places = {
+                partition: await offset_before(self._source.log, partition, since)
+                for partition in range(self._source.log.partition_count)
+            }
+            # Read after the places: what ends from there on, the events tell.
+            states = await self._source.under_way(UNDER_WAY_MAX)
+            await self._ledger.begin(places, [self._accepted(state) for state in states])
+            positions = await self._ledger.positions()
+        return positions
+
+    def _accepted(self, state: RequestState) -> Accepted:
+        spec = state.spec
+        self._costs.accepted(spec)
+        at_ms = milliseconds(state.accepted_at)
+        return Accepted(0, spec.tenant_id, spec.request_id, at_ms, self._costs.predict(spec))
+
+
+def _holds(cursors: Mapping[int, int], goal: Mapping[int, int]) -> bool:
+    return all(cursors.get(partition, 0) >= offset for partition, offset in goal.items())
+
+
+async def offset_before(log: EventLog, partition: int, moment: datetime) -> int:
+    """The offset of a partition's last event that was recorded before a moment; 0 when none was.
+
+    As many reads of one event as the offset has binary digits.
+    """
+    before, after = 0, await log.head(partition) + 1
+    while after - before > 1:
+        middle = (before + after) // 2
+        (stored,) = await log.read_partition(partition, middle - 1, 1)
+        if stored.recorded_at < moment:
+            before = middle
+        else:
+            after = middle
+    return before

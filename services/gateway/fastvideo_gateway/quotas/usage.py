@@ -1,0 +1,82 @@
+"""What events of the log change in the counters, and what a request is predicted to take."""
+
+from collections.abc import Sequence
+
+from fastvideo.clock import milliseconds
+from fastvideo.events.catalog import TERMINAL
+from fastvideo.events.records import StoredEvent
+from fastvideo.events.views import event_for_view
+from fastvideo.requests.events import (
+    RequestAccepted,
+    RequestCancelled,
+    RequestCompleted,
+    RequestFailed,
+)
+from fastvideo.requests.state import STREAM_PREFIX
+from fastvideo.requests.types import RequestSpec
+from fastvideo.scheduling.cost import CostEstimator, request_phase, request_shape
+from fastvideo_gateway.quotas.types import Accepted, Change, Ended
+
+_WANTED = frozenset({RequestAccepted.__name__, *TERMINAL})
+# Requests whose spec is remembered until they end.
+SPECS_MAX = 20_000
+
+
+class RequestCosts:
+    """Device-seconds of whole requests, learnt from those that completed.
+
+    A kind of request that never completed here is predicted to take nothing.
+    """
+
+    def __init__(self) -> None:
+        self._costs = CostEstimator(lambda model_id, phase: None)
+        # Model, phase and shape of those under way.
+        self._kinds: dict[str, tuple[str, str, str]] = {}
+
+    def predict(self, spec: RequestSpec) -> float:
+        """Device-seconds of a request."""
+        return self._costs.predict(*_kind(spec))
+
+    def accepted(self, spec: RequestSpec) -> None:
+        """Remember what kind of request it is."""
+        if len(self._kinds) >= SPECS_MAX:
+            del self._kinds[next(iter(self._kinds))]
+        self._kinds[spec.request_id] = _kind(spec)
+
+    def ended(self, request_id: str, device_seconds: float | None) -> None:
+        """Learn what a request took; None teaches nothing."""
+        kind = self._kinds.pop(request_id, None)
+        if kind is not None and device_seconds:
+            self._costs.measure(*kind, 1, device_seconds)
+
+
+def _kind(spec: RequestSpec) -> tuple[str, str, str]:
+    return spec.model_id, request_phase(spec), request_shape(spec)
+
+
+def changes_of(events: Sequence[StoredEvent], costs: RequestCosts) -> list[Change]:
+    """What events change; `costs` learns from them."""
+    found = (_change(stored, costs) for stored in events if _is_wanted(stored))
+    return [change for change in found if change is not None]
+
+
+def _is_wanted(stored: StoredEvent) -> bool:
+    return stored.type in _WANTED and stored.stream_id.startswith(STREAM_PREFIX)
+
+
+def _change(stored: StoredEvent, costs: RequestCosts) -> Change | None:
+    event = event_for_view(stored, "quotas")
+    if event is None:
+        return None
+    at_ms = milliseconds(stored.recorded_at)
+    payload, tenant_id = event.payload, event.metadata.tenant_id
+    request_id = stored.stream_id.removeprefix(STREAM_PREFIX)
+    if isinstance(payload, RequestAccepted):
+        costs.accepted(payload.spec)
+        predicted = costs.predict(payload.spec)
+        return Accepted(stored.offset, payload.spec.tenant_id, request_id, at_ms, predicted)
+    if isinstance(payload, RequestCompleted | RequestFailed | RequestCancelled):
+        seconds = payload.metrics.device_seconds
+        costs.ended(request_id, seconds if isinstance(payload, RequestCompleted) else None)
+        return Ended(stored.offset, tenant_id, request_id, at_ms, seconds)
+    return None
