@@ -1,5 +1,6 @@
 """Parameters and bodies of callers, checked before anything is looked up."""
 
+import json
 from collections.abc import Mapping
 from typing import Any, Final, TypeVar
 
@@ -9,6 +10,8 @@ from starlette.requests import Request
 from fastvideo.errors import InvalidField
 
 JSON_TYPE: Final = "application/json"
+JSON_MARKS_MAX: Final = 100_000
+"""Commas, colons and brackets of a body: a few megabytes of tiny values become gigabytes."""
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -16,7 +19,7 @@ M = TypeVar("M", bound=BaseModel)
 class Given(BaseModel):
     """What a caller gives; a name that is not known is refused."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
 
 def read_query(request: Request, model: type[M]) -> M:
@@ -40,10 +43,16 @@ async def read_body(request: Request, model: type[M]) -> M:
     content_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if content_type != JSON_TYPE:
         raise InvalidField("Content-Type", content_type, JSON_TYPE)
+    data = await request.body()
+    if sum(data.count(mark) for mark in (b",", b":", b"[", b"{")) > JSON_MARKS_MAX:
+        raise InvalidField("body", "too many values", f"at most {JSON_MARKS_MAX} of them")
     try:
-        return model.model_validate_json(await request.body())
+        # Text is no number here, as it is in a query.
+        read = model.model_validate_json(data, strict=True)
     except ValidationError as error:
         raise _named(error, model) from error
+    json.loads(data, object_pairs_hook=_refuse_twins)
+    return read
 
 
 def validated(fields: Mapping[str, Any], model: type[M]) -> M:
@@ -54,6 +63,15 @@ def validated(fields: Mapping[str, Any], model: type[M]) -> M:
         raise _named(error, model) from error
 
 
+def _refuse_twins(pairs: list[tuple[str, Any]]) -> None:
+    """Of a name that is given twice nobody knows which one is meant."""
+    seen = set()
+    for name, _ in pairs:
+        if name in seen:
+            raise InvalidField(name, "given twice", "one value")
+        seen.add(name)
+
+
 def _named(error: ValidationError, model: type[BaseModel]) -> InvalidField:
     first = error.errors(include_url=False, include_context=False)[0]
     name = ".".join(map(str, first["loc"])) or "body"
@@ -61,4 +79,6 @@ def _named(error: ValidationError, model: type[BaseModel]) -> InvalidField:
         return InvalidField(name, first["input"], f"one of {', '.join(model.model_fields)}")
     if first["type"] == "missing":
         return InvalidField(name, "", "a value", reason="FIELD_REQUIRED")
+    if first["type"] == "json_invalid":
+        return InvalidField(name, "not JSON", first["msg"], reason="JSON_MALFORMED")
     return InvalidField(name, first.get("input"), first["msg"].removeprefix("Value error, "))

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import BeforeValidator, Field
 from starlette.datastructures import FormData, UploadFile
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
 from fastvideo.api.common.v1 import request_pb2
@@ -17,6 +18,8 @@ from fastvideo.deployment.catalog import CatalogEntry
 from fastvideo.errors import InvalidField
 from fastvideo.requests.durations import frames_of
 from fastvideo.requests.inputs import IMAGE, IMAGE_TO_VIDEO, NEGATIVE_PROMPT, PROMPT
+from fastvideo_gateway.http.openai.numbers import Number, Seed, Whole, whole, whole_schema
+from fastvideo_gateway.http.openai.choosing import Chosen
 from fastvideo_gateway.http.queries import JSON_TYPE, Given, read_body, validated
 
 FORM_TYPE: Final = "multipart/form-data"
@@ -24,37 +27,25 @@ BODY_BYTES_MAX: Final = 24 * 1024 * 1024
 """Room for an image of the largest size, in base64 too."""
 
 IMAGES_MAX: Final = 10
-SEED_MAX: Final = 2**53 - 1
-"""The largest whole number that every reader of JSON has."""
+FIELDS_MAX: Final = 64
+"""Fields of a form."""
 
-_SIZE: Final = re.compile(r"([1-9]\d{0,5})[xX]([1-9]\d{0,5})")
+_SIZE: Final = re.compile(r"([1-9][0-9]{0,5})[xX]([1-9][0-9]{0,5})")
 _DATA_URL: Final = re.compile(r"data:image/[a-z]+;base64,", re.IGNORECASE)
-_REAL: Final = re.compile(r"[.eE]")
-_INT32: Final = 2**31 - 1
 
-
-def _number(value: Any) -> Any:
-    """A number that came as text, as forms have it; truth values are no numbers."""
-    if isinstance(value, bool):
-        raise ValueError("a number")
-    if isinstance(value, str):
-        try:
-            return float(value) if _REAL.search(value) else int(value)
-        except ValueError:
-            raise ValueError("a number") from None
-    return value
-
-
-Whole = Annotated[int, BeforeValidator(_number), Field(ge=-_INT32, le=_INT32)]
-Number = Annotated[float, BeforeValidator(_number), Field(allow_inf_nan=False)]
-Seed = Annotated[int, BeforeValidator(_number), Field(ge=0, le=SEED_MAX)]
+Count = Annotated[
+    int, BeforeValidator(whole), Field(ge=1, le=IMAGES_MAX), whole_schema(1, IMAGES_MAX)
+]
+Size = Annotated[str, Field(json_schema_extra={"pattern": f"^{_SIZE.pattern}$"})]
 
 
 class ImageReference(Given):
     """An image that the video starts from: a data URL, or an artifact that was uploaded."""
 
     image_url: str | None = None
+    """data:image/...;base64,... of a PNG, JPEG or WebP."""
     file_id: str | None = None
+    """The id of an artifact."""
 
 
 class VideoAsked(Given):
@@ -62,11 +53,13 @@ class VideoAsked(Given):
 
     prompt: str
     model: str = ""
-    # Length of the video; the nearest that the model can make.
+    """The id of a model; may be left out where only one is served."""
     seconds: Number | None = None
-    # "WIDTHxHEIGHT" in pixels.
-    size: str | None = None
+    """Length of the video; the nearest that the model can make."""
+    size: Size | None = None
+    """WIDTHxHEIGHT in pixels."""
     input_reference: ImageReference | None = None
+    """In a form it is the file itself."""
     negative_prompt: str | None = None
     num_inference_steps: Whole | None = None
     guidance_scale: Number | None = None
@@ -81,18 +74,20 @@ class ImagesAsked(Given):
 
     prompt: str
     model: str = ""
-    # How many images, each of a seed of its own.
-    n: Annotated[int, Field(ge=1, le=IMAGES_MAX)] = 1
-    size: str | None = None
+    """The id of a model; may be left out where only one is served."""
+    n: Count = 1
+    """How many images, each of a seed of its own."""
+    size: Size | None = None
+    """WIDTHxHEIGHT in pixels."""
     response_format: Literal["url", "b64_json"] = "url"
     negative_prompt: str | None = None
     num_inference_steps: Whole | None = None
     guidance_scale: Number | None = None
     flow_shift: Number | None = None
-    # Of the first image; the next ones take the numbers behind it.
     seed: Seed | None = None
-    # Whom it is for; accepted and not kept.
+    """Of the first image; the next ones take the numbers behind it."""
     user: str = ""
+    """Whom it is for; accepted and not kept."""
 
 
 class Asked:
@@ -107,8 +102,11 @@ class Asked:
         """Read JSON or a form. Raises InvalidField naming what is wrong."""
         content_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         if content_type == FORM_TYPE:
-            async with request.form(max_files=1, max_fields=64) as form:
-                return await cls._of_form(form)
+            try:
+                async with request.form(max_files=1, max_fields=FIELDS_MAX) as form:
+                    return await cls._of_form(form)
+            except HTTPException as error:
+                raise InvalidField("body", "no form", f"a form; {error.detail}") from error
         if content_type not in (JSON_TYPE, ""):
             allowed = f"{JSON_TYPE} or {FORM_TYPE}"
             raise InvalidField("Content-Type", content_type, allowed)
@@ -132,13 +130,13 @@ class Asked:
 
 
 def submit_message(
-    asked: Asked, entry: CatalogEntry, image_id: str, key: str
+    asked: Asked, chosen: Chosen, image_id: str, key: str
 ) -> gateway_pb2.SubmitRequestRequest:
     """The submit of what was asked; the gateway checks it as it checks every submit.
 
     Raises InvalidField for a size that is none, and for a length that is given twice.
     """
-    video = asked.video
+    video, entry = asked.video, chosen.entry
     sampling = request_pb2.SamplingOverrides()
     given: Mapping[str, float | None] = {
         "steps": video.num_inference_steps,
@@ -165,7 +163,7 @@ def submit_message(
         idempotency_key=key,
         kind=request_pb2.REQUEST_KIND_GENERATION,
         model_id=entry.card.model_id,
-        program_id=IMAGE_TO_VIDEO if image_id else "",
+        program_id=chosen.program_id or (IMAGE_TO_VIDEO if image_id else ""),
         inputs=inputs,
         sampling=sampling,
         outputs=request_pb2.OutputSpec(video=True, sheet=True, image=True),
@@ -173,7 +171,7 @@ def submit_message(
 
 
 def image_message(
-    asked: ImagesAsked, entry: CatalogEntry, seed: int, key: str
+    asked: ImagesAsked, chosen: Chosen, seed: int, key: str
 ) -> gateway_pb2.SubmitRequestRequest:
     """The submit of one image: a video of a single frame. Raises InvalidField for a size."""
     video = VideoAsked(
@@ -186,7 +184,7 @@ def image_message(
         seed=seed,
         num_frames=1,
     )
-    message = submit_message(Asked(video, None), entry, "", key)
+    message = submit_message(Asked(video, None), chosen, "", key)
     message.outputs.CopyFrom(request_pb2.OutputSpec(image=True))
     return message
 

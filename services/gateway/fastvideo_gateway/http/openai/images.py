@@ -14,9 +14,9 @@ from fastvideo.requests.sampling import SEED_MAX
 from fastvideo.requests.types import RequestState
 from fastvideo_gateway.http.answers import json_answer
 from fastvideo_gateway.http.artifacts import ArtifactRoutes
-from fastvideo_gateway.http.openai.asked import SEED_MAX as API_SEED_MAX
 from fastvideo_gateway.http.openai.asked import ImagesAsked, image_message
 from fastvideo_gateway.http.openai.choosing import chosen_model
+from fastvideo_gateway.http.openai.numbers import SEED_MAX as API_SEED_MAX
 from fastvideo_gateway.http.openai.objects import Image, ImageList
 from fastvideo_gateway.http.openai.waiting import Waiting, require_completed
 from fastvideo_gateway.http.queries import read_body
@@ -38,10 +38,10 @@ class OpenAiImages:
 
     async def _generate(self, request: Request) -> Response:
         asked = await read_body(request, ImagesAsked)
-        entry = await chosen_model(self._gateway.models, asked.model)
+        chosen = await chosen_model(self._gateway.models, asked.model)
         key = request.headers.get("idempotency-key", "") or uuid.uuid4().hex
         first = _first_seed(asked, key)
-        submits = [image_message(asked, entry, first + i, f"{key}-{i}") for i in range(asked.n)]
+        submits = [image_message(asked, chosen, first + i, f"{key}-{i}") for i in range(asked.n)]
         ended = await self._waiting.all_of(request, submits)
         for state in ended:
             require_completed(state)
