@@ -5,7 +5,8 @@ FastVideoError
 ├── NotFound              the thing that an id names does not exist
 ├── AlreadyExists         an id or key is taken by something else
 ├── FailedPrecondition    right in form, impossible in this state
-│   └── CheckpointError   a checkpoint is absent, corrupt or of another shape
+│   ├── CheckpointError   a checkpoint is absent, corrupt or of another shape
+│   └── Gone              it was there, and will not be again: expired or deleted
 ├── ResourceExhausted     a limit was reached; names the resource
 ├── Conflict              a stream was at another version
 ├── Fenced                a newer epoch exists; the writer must stop
@@ -99,6 +100,12 @@ class CheckpointError(FailedPrecondition):
     """A checkpoint is absent, corrupt or of another shape than its manifest says."""
 
     default_reason = "CHECKPOINT_INVALID"
+
+
+class Gone(FailedPrecondition):
+    """What an id names was there, and will not be again: it expired, or was deleted."""
+
+    default_reason = "GONE"
 
 
 class StaleWeights(FailedPrecondition):

@@ -7,6 +7,7 @@ wrong. The rules that span events are in `fastvideo.artifacts.media` and `state`
 
 import math
 from dataclasses import dataclass
+from datetime import datetime
 
 from fastvideo.artifacts.types import ArtifactRecord, MediaInfo
 from fastvideo.errors import InvalidField
@@ -43,6 +44,7 @@ class ArtifactDeleted:
     size_bytes: int = 0
     # "expired", "deleted" or "tenant_erased".
     reason: str = ""
+    deleted_at: datetime
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

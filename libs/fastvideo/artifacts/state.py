@@ -1,9 +1,10 @@
-"""An artifact's life: created, growing, completed. Pure folds and decisions, no IO.
+"""An artifact's life: created, growing, completed, and given up. Pure folds, no IO.
 
 A put is three commands: CreateArtifact before the first byte, GrowArtifact now and then,
 CompleteArtifact when the bytes are stored. Whoever puts an artifact again, after a crash or on
 another worker, repeats the commands: what has happened already is not told twice, and other
-bytes or another meaning under the same id are AlreadyExists.
+bytes or another meaning under the same id are AlreadyExists. Once its bytes are given up, a put
+under the same id begins another life.
 """
 
 from dataclasses import dataclass, replace
@@ -13,6 +14,7 @@ from fastvideo.artifacts import media
 from fastvideo.artifacts.events import (
     ArtifactCompleted,
     ArtifactCreated,
+    ArtifactDeleted,
     ArtifactUpdated,
     BufferRef,
     ByteRange,
@@ -29,6 +31,7 @@ ArtifactEvent = (
     ArtifactCreated
     | ArtifactUpdated
     | ArtifactCompleted
+    | ArtifactDeleted
     | MediaInitialized
     | MediaChunkAdded
     | MediaCompleted
@@ -50,6 +53,11 @@ class ArtifactState:
     def completed(self) -> bool:
         """Whether the bytes are stored and verified."""
         return self.record.completed_at is not None
+
+    @property
+    def deleted(self) -> bool:
+        """Whether the bytes were given up."""
+        return self.record.deleted_at is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +86,16 @@ class CompleteArtifact:
     at: datetime
 
 
-ArtifactCommand = CreateArtifact | GrowArtifact | CompleteArtifact
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeleteArtifact:
+    """Give up the bytes of a completed artifact."""
+
+    # "expired", "deleted" or "tenant_erased".
+    reason: str
+    at: datetime
+
+
+ArtifactCommand = CreateArtifact | GrowArtifact | CompleteArtifact | DeleteArtifact
 
 
 def artifact_id_of(request_id: str, node_id: str, output: str) -> str:
@@ -99,6 +116,8 @@ def decide(state: ArtifactState | None, command: ArtifactCommand) -> tuple[Artif
         raise FailedPrecondition("the artifact has not been created", reason="NOT_CREATED")
     if isinstance(command, CompleteArtifact):
         return _complete(state, command)
+    if isinstance(command, DeleteArtifact):
+        return _delete(state, command)
     if state.completed or command.size_bytes <= state.size_bytes:
         return ()
     return (ArtifactUpdated(artifact_id=state.record.artifact_id, size_bytes=command.size_bytes),)
@@ -107,11 +126,13 @@ def decide(state: ArtifactState | None, command: ArtifactCommand) -> tuple[Artif
 def evolve(state: ArtifactState | None, event: ArtifactEvent) -> ArtifactState:
     """The artifact after an event. Raises CorruptLog when the event cannot follow."""
     if isinstance(event, ArtifactCreated):
-        if state is not None:
+        if state is not None and not state.deleted:
             raise CorruptLog("an artifact is created once", subject=event.record.artifact_id)
         return ArtifactState(record=event.record)
     if state is None:
         raise CorruptLog(f"{type(event).__name__} before ArtifactCreated")
+    if isinstance(event, ArtifactDeleted):
+        return _deleted(state, event)
     if state.completed:
         raise CorruptLog(
             f"{type(event).__name__} after ArtifactCompleted", subject=state.record.artifact_id
@@ -125,7 +146,7 @@ def evolve(state: ArtifactState | None, event: ArtifactEvent) -> ArtifactState:
 
 def _create(state: ArtifactState | None, command: CreateArtifact) -> tuple[ArtifactEvent, ...]:
     record = command.record
-    if state is not None:
+    if state is not None and not state.deleted:
         _require_same_meaning(state.record, record)
         return ()
     if record.digest or record.size_bytes or record.completed_at is not None:
@@ -148,6 +169,12 @@ def _create(state: ArtifactState | None, command: CreateArtifact) -> tuple[Artif
 def _complete(state: ArtifactState, command: CompleteArtifact) -> tuple[ArtifactEvent, ...]:
     if command.size_bytes <= 0:
         raise InvalidField("size_bytes", command.size_bytes, "1 or more bytes")
+    if state.deleted:
+        raise FailedPrecondition(
+            f"artifact {state.record.artifact_id} was deleted meanwhile",
+            reason="ARTIFACT_DELETED",
+            subject=state.record.artifact_id,
+        )
     if state.completed:
         if state.record.digest != command.digest:
             raise AlreadyExists(
@@ -166,6 +193,28 @@ def _complete(state: ArtifactState, command: CompleteArtifact) -> tuple[Artifact
         completed_at=command.at,
     )
     return (*_end_media(state.media, command.size_bytes), ArtifactCompleted(record=record))
+
+
+def _delete(state: ArtifactState, command: DeleteArtifact) -> tuple[ArtifactEvent, ...]:
+    if state.deleted or not state.completed:
+        return ()
+    record = state.record
+    deleted = ArtifactDeleted(
+        artifact_id=record.artifact_id,
+        digest=record.digest,
+        size_bytes=record.size_bytes,
+        reason=command.reason,
+        deleted_at=command.at,
+    )
+    return (deleted,)
+
+
+def _deleted(state: ArtifactState, event: ArtifactDeleted) -> ArtifactState:
+    if not state.completed or state.deleted:
+        raise CorruptLog(
+            f"ArtifactDeleted of what is not there: {event.artifact_id}", subject=event.artifact_id
+        )
+    return replace(state, record=replace(state.record, deleted_at=event.deleted_at))
 
 
 def _end_media(stream: MediaStream | None, size_bytes: int) -> tuple[ArtifactEvent, ...]:

@@ -60,7 +60,10 @@ def resolve_outputs(
             reason="CAPTURE_NOT_OFFERED",
         )
     outputs = OutputSpec(
-        **dict.fromkeys(chosen, True), capture=recorded.capture, trace=recorded.trace
+        **dict.fromkeys(chosen, True),
+        capture=recorded.capture,
+        trace=recorded.trace,
+        ttl_s=recorded.ttl_s,
     )
     return outputs, defaulted
 

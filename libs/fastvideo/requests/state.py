@@ -10,7 +10,12 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Final
 
-from fastvideo.artifacts.events import ArtifactCompleted, ArtifactCreated, ArtifactUpdated
+from fastvideo.artifacts.events import (
+    ArtifactCompleted,
+    ArtifactCreated,
+    ArtifactDeleted,
+    ArtifactUpdated,
+)
 from fastvideo.artifacts.types import ArtifactRecord
 from fastvideo.errors import CorruptLog
 from fastvideo.events.types import Event
@@ -19,11 +24,14 @@ from fastvideo.requests.events import (
     RequestCancelled,
     RequestCancelRequested,
     RequestCompleted,
+    RequestDeleted,
+    RequestExpired,
     RequestFailed,
     RequestProgressed,
     RequestQueued,
     RequestStarted,
 )
+from fastvideo.requests.lifetimes import expiry
 from fastvideo.requests.types import RequestMetrics, RequestState, RequestStatus
 from fastvideo.scheduling.work import CancelScopeKind
 
@@ -55,7 +63,7 @@ def evolve(state: RequestState | None, event: Event) -> RequestState:
     """The state after one more event of the request's stream.
 
     Progress never goes down. Once the request has ended, its status, times, error and figures
-    stay as they are; artifacts that arrive later are still listed.
+    stay as they are; artifacts that arrive later are still listed, and so is what goes.
 
     Raises CorruptLog when the event is not the next of the stream, or the stream does not begin
     with RequestAccepted.
@@ -71,6 +79,12 @@ def evolve(state: RequestState | None, event: Event) -> RequestState:
             return _with_record(state, record, replaces=True)
         case ArtifactUpdated() as updated:
             return _with_size(state, updated)
+        case ArtifactDeleted() as deleted:
+            return _without_bytes(state, deleted)
+        case RequestExpired(expires_at=expires_at):
+            return replace(state, expired_at=expires_at)
+        case RequestDeleted():
+            return replace(state, deleted_at=event.metadata.occurred_at)
     return state if is_terminal(state) else _evolve_running(state, event)
 
 
@@ -127,12 +141,14 @@ def _begin(event: Event) -> RequestState:
 def _ended(
     state: RequestState, event: Event, status: RequestStatus, metrics: RequestMetrics
 ) -> RequestState:
+    ended_at = event.metadata.occurred_at
     return replace(
         state,
         status=status,
         queue_reason="",
         metrics=metrics,
-        ended_at=event.metadata.occurred_at,
+        ended_at=ended_at,
+        expires_at=expiry(ended_at, state.spec.outputs.ttl_s),
     )
 
 
@@ -152,3 +168,12 @@ def _with_size(state: RequestState, updated: ArtifactUpdated) -> RequestState:
         return replace(record, size_bytes=updated.size_bytes)
 
     return replace(state, artifacts=tuple(map(grown, state.artifacts)))
+
+
+def _without_bytes(state: RequestState, deleted: ArtifactDeleted) -> RequestState:
+    def given_up(record: ArtifactRecord) -> ArtifactRecord:
+        if record.artifact_id != deleted.artifact_id:
+            return record
+        return replace(record, deleted_at=deleted.deleted_at)
+
+    return replace(state, artifacts=tuple(map(given_up, state.artifacts)))

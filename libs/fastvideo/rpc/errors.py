@@ -58,7 +58,7 @@ _CLASSES: Final[dict[int, type[errors.FastVideoError]]] = {
     code_pb2.DATA_LOSS: errors.CorruptLog,
 }
 _PRECONDITIONS: Final[dict[str, type[errors.FastVideoError]]] = {
-    kind.default_reason: kind for kind in (errors.Fenced, errors.CheckpointError)
+    kind.default_reason: kind for kind in (errors.Fenced, errors.CheckpointError, errors.Gone)
 }
 
 

@@ -1959,11 +1959,14 @@ class ArtifactDeleted(_message.Message):
     DIGEST_FIELD_NUMBER: _builtins.int
     SIZE_BYTES_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
+    DELETED_AT_FIELD_NUMBER: _builtins.int
     artifact_id: _builtins.str
     digest: _builtins.str
     size_bytes: _builtins.int
     reason: _builtins.str
     """"expired", "deleted" or "tenant_erased"."""
+    @_builtins.property
+    def deleted_at(self) -> _timestamp_pb2.Timestamp: ...
     def __init__(
         self,
         *,
@@ -1971,10 +1974,11 @@ class ArtifactDeleted(_message.Message):
         digest: _builtins.str = ...,
         size_bytes: _builtins.int = ...,
         reason: _builtins.str = ...,
+        deleted_at: _timestamp_pb2.Timestamp | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["deleted_at", b"deleted_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["artifact_id", b"artifact_id", "digest", b"digest", "reason", b"reason", "size_bytes", b"size_bytes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["artifact_id", b"artifact_id", "deleted_at", b"deleted_at", "digest", b"digest", "reason", b"reason", "size_bytes", b"size_bytes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
