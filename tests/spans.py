@@ -8,7 +8,7 @@ from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from fastvideo.telemetry import tracing
+from fastvideo.telemetry import providers
 
 
 class _Recorder(SimpleSpanProcessor):
@@ -26,7 +26,7 @@ def recorded_spans() -> Iterator[InMemorySpanExporter]:
     """The spans that end inside the block; OpenTelemetry allows one provider a process."""
     provider = trace.get_tracer_provider()
     if not isinstance(provider, TracerProvider):
-        provider = tracing.configure("test").tracer_provider
+        provider = providers.configure("test").tracer_provider
     exporter = InMemorySpanExporter()
     processor = _Recorder(exporter)
     provider.add_span_processor(processor)

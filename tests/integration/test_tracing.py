@@ -15,7 +15,8 @@ from fastvideo.api.artifacts.v1 import artifacts_pb2, artifacts_pb2_grpc
 from fastvideo.errors import NotFound
 from fastvideo.rpc.channel import open_channel
 from fastvideo.rpc.server import Server, Service
-from fastvideo.telemetry import tracing
+from fastvideo.telemetry import providers, tracing
+from fastvideo.telemetry.config import TelemetryConfig
 from tests.otlp import otlp_receiver
 from tests.spans import recorded_spans
 
@@ -140,7 +141,7 @@ async def test_a_stream_that_its_reader_has_enough_of_is_no_failure(stub, spans)
 
 def test_spans_and_metrics_reach_an_otlp_receiver() -> None:
     with otlp_receiver() as receiver:
-        telemetry = tracing.build("scheduler", receiver.endpoint)
+        telemetry = providers.build("scheduler", TelemetryConfig(otlp_endpoint=receiver.endpoint))
         with telemetry.tracer_provider.get_tracer("t").start_as_current_span("decide"):
             telemetry.meter_provider.get_meter("t").create_counter("fastvideo.decisions").add(1)
         telemetry.shutdown()
@@ -153,11 +154,11 @@ def test_a_receiver_that_is_away_costs_neither_spans_time_nor_a_hang() -> None:
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         port = unused.getsockname()[1]
-    telemetry = tracing.build("worker", f"http://127.0.0.1:{port}")
+    telemetry = providers.build("worker", TelemetryConfig(otlp_endpoint=f"http://127.0.0.1:{port}"))
     tracer = telemetry.tracer_provider.get_tracer("t")
     # More than the queue holds: the rest is dropped, nobody waits.
-    for _ in range(tracing.QUEUE_SPANS_MAX + 100):
+    for _ in range(providers.QUEUE_SPANS_MAX + 100):
         tracer.start_span("step").end()
     started = time.monotonic()
     telemetry.shutdown()
-    assert time.monotonic() - started < tracing.SHUTDOWN_S_MAX + 2
+    assert time.monotonic() - started < providers.SHUTDOWN_S_MAX + 2

@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from fastvideo.service import Environment
+
 
 @dataclass(frozen=True)
 class CliConfig:
@@ -15,10 +17,17 @@ class CliConfig:
     # Of an S3 that is not Amazon's; keys and region come from the usual AWS_ variables.
     s3_endpoint: str = ""
     with_traceback: bool = False
+    # The share of this command's traces that are recorded, 0 to 1.
+    trace_sample: float = 1.0
+    # Where spans are kept in files; empty is the local stack's own place.
+    trace_folder: str = ""
+    # The HTTP address of a trace store, Jaeger's or Tempo's; empty asks none.
+    trace_query_url: str = ""
 
 
 def load_config(environment: Mapping[str, str]) -> CliConfig:
-    """Read FASTVIDEO_GATEWAY, FASTVIDEO_TRACEBACK and others' usual variables.
+    """Read FASTVIDEO_GATEWAY, _TRACEBACK, _TRACE_SAMPLE, _TRACE_FOLDER and _TRACE_QUERY_URL, and
+    others' usual variables.
 
     Those are OTEL_EXPORTER_OTLP_ENDPOINT and AWS_ENDPOINT_URL.
 
@@ -27,6 +36,9 @@ def load_config(environment: Mapping[str, str]) -> CliConfig:
     return CliConfig(
         gateway=environment.get("FASTVIDEO_GATEWAY", ""),
         otlp_endpoint=environment.get("OTEL_EXPORTER_OTLP_ENDPOINT") or None,
+        trace_sample=Environment(environment).telemetry.trace_sample,
+        trace_folder=environment.get("FASTVIDEO_TRACE_FOLDER", ""),
+        trace_query_url=environment.get("FASTVIDEO_TRACE_QUERY_URL", "").rstrip("/"),
         s3_endpoint=environment.get("AWS_ENDPOINT_URL", ""),
         with_traceback=environment.get("FASTVIDEO_TRACEBACK", "") not in ("", "0"),
     )

@@ -5,22 +5,43 @@ import os
 import signal
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any, TypeVar
 
-from fastvideo.cli.config import load_config
+from fastvideo.cli.config import CliConfig, load_config
 from fastvideo.errors import DeadlineExceeded
-from fastvideo.telemetry import tracing
+from fastvideo.local.folder import DataFolder, default_data_folder
+from fastvideo.telemetry import providers
+from fastvideo.telemetry.config import TelemetryConfig
 
 T = TypeVar("T")
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:
     """The result of the coroutine. Ctrl-C and SIGTERM cancel it, then raise KeyboardInterrupt."""
-    telemetry = tracing.configure("fastvideo-cli", load_config(os.environ).otlp_endpoint)
+    telemetry = providers.configure("fastvideo-cli", _telemetry())
     try:
         return asyncio.run(_until_terminated(work))
     finally:
         telemetry.shutdown()
+
+
+def _telemetry() -> TelemetryConfig:
+    """Where this command's trace goes: to whom the environment names, and to the local stack."""
+    config = load_config(os.environ)
+    folder = local_trace_folder(config)
+    return TelemetryConfig(
+        otlp_endpoint=config.otlp_endpoint,
+        trace_sample=config.trace_sample,
+        trace_folder=folder if folder.is_dir() else None,
+    )
+
+
+def local_trace_folder(config: CliConfig) -> Path:
+    """Where the local stack's services keep their spans, if there is one."""
+    if config.trace_folder:
+        return Path(config.trace_folder)
+    return DataFolder(default_data_folder(os.environ)).traces
 
 
 @asynccontextmanager

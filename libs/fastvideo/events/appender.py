@@ -17,6 +17,8 @@ from fastvideo.events.records import AppendCommand, AppendResult
 from fastvideo.events.recovery import append_surely
 from fastvideo.events.store import EventLog
 from fastvideo.events.wakeups import Wakeups
+from fastvideo.telemetry import metrics, tracing
+from fastvideo.telemetry.instruments import APPEND_DURATION, APPENDED
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +44,7 @@ class _Pending:
     events: int = field(init=False)
 
     def __post_init__(self) -> None:
-        self.events = sum(len(append.events) for append in self.command.streams)
+        self.events = _events(self.command)
 
 
 class Appender:
@@ -65,6 +67,8 @@ class Appender:
         # The first error of a command that nobody awaited.
         self._failure: FastVideoError | None = None
         self._task: asyncio.Task[None] | None = None
+        self._appended = metrics.counter(APPENDED)
+        self._append_seconds = metrics.histogram(APPEND_DURATION)
 
     async def __aenter__(self) -> Self:
         self._task = asyncio.create_task(self._run(), name="event-appender")
@@ -92,8 +96,9 @@ class Appender:
         that is cancelled while it waits does not take the command back.
         """
         done: asyncio.Future[AppendResult] = asyncio.get_running_loop().create_future()
-        await self._put(command, done)
-        return await done
+        with tracing.span("log.append", {"fastvideo.events": _events(command)}):
+            await self._put(command, done)
+            return await done
 
     async def enqueue(
         self, command: AppendCommand, committed: Callable[[], None] | None = None
@@ -186,14 +191,16 @@ class Appender:
 
     async def _commit(self, batch: list[_Pending]) -> None:
         uncertain = False
+        begun_s = time.perf_counter()
         try:
             results = await self._store.append_many([pending.command for pending in batch])
         except FastVideoError as error:
             # One command may have failed all: try each by itself, in order.
             uncertain = isinstance(error, Unavailable)
         else:
+            self._append_seconds.record(time.perf_counter() - begun_s)
             for pending, result in zip(batch, results, strict=True):
-                _succeed(pending, result)
+                self._succeed(pending, result)
             await self._notify(list(results))
             return
         for pending in batch:
@@ -213,8 +220,16 @@ class Appender:
             elif not pending.done.done():
                 pending.done.set_exception(error)
         else:
-            _succeed(pending, result)
+            self._succeed(pending, result)
             await self._notify([result])
+
+    def _succeed(self, pending: _Pending, result: AppendResult) -> None:
+        if not result.repeated:
+            self._appended.add(pending.events)
+        if pending.committed is not None:
+            pending.committed()
+        if pending.done is not None and not pending.done.done():
+            pending.done.set_result(result)
 
     async def _notify(self, results: list[AppendResult]) -> None:
         if self._wakeups is not None:
@@ -222,8 +237,5 @@ class Appender:
             await self._wakeups.notify(sorted(partitions))
 
 
-def _succeed(pending: _Pending, result: AppendResult) -> None:
-    if pending.committed is not None:
-        pending.committed()
-    if pending.done is not None and not pending.done.done():
-        pending.done.set_result(result)
+def _events(command: AppendCommand) -> int:
+    return sum(len(append.events) for append in command.streams)

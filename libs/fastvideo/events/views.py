@@ -3,15 +3,12 @@
 Whoever decides by the log halts instead: `catalog.payload_of` raises.
 """
 
-from typing import Final
-
 from fastvideo.errors import CorruptLog
 from fastvideo.events.catalog import event_of, is_unknown
 from fastvideo.events.records import StoredEvent
 from fastvideo.events.types import Event
 from fastvideo.telemetry import metrics
-
-PASSED_OVER: Final = "fastvideo.events.passed_over"
+from fastvideo.telemetry.instruments import EVENT_TYPE, PASSED_OVER, VIEW
 
 
 def event_for_view(stored: StoredEvent, view: str) -> Event | None:
@@ -24,8 +21,5 @@ def event_for_view(stored: StoredEvent, view: str) -> Event | None:
     except CorruptLog as error:
         if not is_unknown(error):
             raise
-    passed_over = metrics.counter(
-        PASSED_OVER, "Events that a view could not read, since a newer program wrote them"
-    )
-    passed_over.add(1, {"fastvideo.view": view, "fastvideo.event.type": stored.type})
+    metrics.counter(PASSED_OVER).add(1, {VIEW: view, EVENT_TYPE: stored.type})
     return None

@@ -7,6 +7,7 @@ credentials.json   passwords (credentials.py)
 master.key         the key of tenants' keys (credentials.py)
 config/            configuration written for the servers at each start
 logs/              <part>.log and <part>.log.1
+traces/            spans of every service, in files that are replaced when they are full
 postgres/ nats/ redis/ blobs/ archive/    the data itself
 checkpoints/       the default place for checkpoints that users bring
 runtime/           a copy of Postgres, only where its own user cannot read the installed one
@@ -60,6 +61,10 @@ class DataFolder:
     @property
     def logs(self) -> Path:
         return self.root / "logs"
+
+    @property
+    def traces(self) -> Path:
+        return self.root / "traces"
 
     @property
     def postgres(self) -> Path:
@@ -116,7 +121,7 @@ class DataFolder:
             )
 
     def _private_folders(self) -> tuple[Path, ...]:
-        servers = (self.config, self.logs, self.nats, self.redis)
+        servers = (self.config, self.logs, self.traces, self.nats, self.redis)
         return (*servers, self.blobs, self.archive, self.checkpoints)
 
 

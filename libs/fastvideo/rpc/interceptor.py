@@ -11,7 +11,9 @@ from opentelemetry import trace
 
 from fastvideo.errors import FastVideoError
 from fastvideo.rpc.errors import to_status
+from fastvideo.telemetry import metrics
 from fastvideo.telemetry.grpc_handlers import rewrap
+from fastvideo.telemetry.instruments import ERRORS, REASON, reason_label
 from fastvideo.telemetry.logging import get_logger
 from fastvideo.telemetry.tracing import record_error
 
@@ -49,6 +51,8 @@ async def _answering(method: str, context: Any) -> AsyncIterator[None]:
     except Exception as error:  # noqa: BLE001 - whatever it is, the caller gets a status
         record_error(trace.get_current_span(), error)
         status = to_status(error)
+        reason = error.reason if isinstance(error, FastVideoError) else "INTERNAL"
+        metrics.counter(ERRORS).add(1, {REASON: reason_label(reason)})
         if (
             not isinstance(error, FastVideoError)
             or status.code == grpc.StatusCode.INTERNAL.value[0]

@@ -178,6 +178,24 @@ class SchedulerCore:
         return len(self._state.lines)
 
     @property
+    def queued_by_model(self) -> Mapping[str, int]:
+        """Model to the requests that wait for it; a model for which none waits is left out."""
+        waiting: dict[str, int] = {}
+        for kind, _, line in self._state.lines.of(tuple(self._state.lines.by_model)):
+            waiting[kind.model_id] = waiting.get(kind.model_id, 0) + len(line)
+        return waiting
+
+    @property
+    def free(self) -> Mapping[str, float]:
+        """Limited resource name to what is left of it now over all workers."""
+        total: dict[str, float] = {}
+        for worker in self._state.workers.values():
+            for resource in worker.ledger.budget:
+                left = worker.ledger.free(resource)
+                total[resource] = total.get(resource, 0.0) + left
+        return total
+
+    @property
     def reserved(self) -> Mapping[str, float]:
         """Resource name to what is reserved now over all workers; all zero when idle."""
         total: dict[str, float] = {}

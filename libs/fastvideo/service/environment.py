@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Final
 
 from fastvideo.errors import InvalidField
+from fastvideo.telemetry.config import TelemetryConfig
 
 _LEVELS: Final = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 
@@ -93,6 +94,15 @@ class Environment:
         return level
 
     @property
-    def otlp_endpoint(self) -> str | None:
-        """OTEL_EXPORTER_OTLP_ENDPOINT; None sends no traces."""
-        return self.text("OTEL_EXPORTER_OTLP_ENDPOINT") or None
+    def telemetry(self) -> TelemetryConfig:
+        """OTEL_EXPORTER_OTLP_ENDPOINT, FASTVIDEO_TRACE_SAMPLE, _TRACE_FOLDER, _METRICS_LISTEN."""
+        sample = self.number("FASTVIDEO_TRACE_SAMPLE", 1.0, least=0.0)
+        if sample > 1:
+            given = self.text("FASTVIDEO_TRACE_SAMPLE")
+            raise InvalidField("FASTVIDEO_TRACE_SAMPLE", given, "a share, 0 to 1")
+        return TelemetryConfig(
+            otlp_endpoint=self.text("OTEL_EXPORTER_OTLP_ENDPOINT") or None,
+            trace_sample=sample,
+            trace_folder=self.path("FASTVIDEO_TRACE_FOLDER"),
+            metrics_listen=self.address("FASTVIDEO_METRICS_LISTEN"),
+        )

@@ -10,7 +10,9 @@ from typing import Final, Protocol, TypeVar
 
 from fastvideo.errors import FastVideoError
 from fastvideo.service.environment import Environment
-from fastvideo.telemetry import logging, tracing
+from fastvideo.service.metrics_listener import measured
+from fastvideo.telemetry import logging, providers
+from fastvideo.telemetry.config import TelemetryConfig
 
 _LOG: Final = logging.get_logger(__name__)
 
@@ -29,8 +31,8 @@ class ServiceConfig(Protocol):
         ...
 
     @property
-    def otlp_endpoint(self) -> str | None:
-        """Where traces go; None for nowhere."""
+    def telemetry(self) -> TelemetryConfig:
+        """Where traces and metrics go."""
         ...
 
 
@@ -62,11 +64,14 @@ def run_service(
     except FastVideoError as error:
         sys.exit(f"{name}: {error.message}")
     logging.configure(name, level=config.log_level)
-    telemetry = tracing.configure(
-        name, config.otlp_endpoint, attributes={"service.instance.id": config.service_id}
+    telemetry = providers.configure(
+        name,
+        config.telemetry,
+        attributes={"service.instance.id": config.service_id},
+        scraped=True,
     )
     try:
-        asyncio.run(_serve(serving(config)))
+        asyncio.run(_serve(name, config, serving(config)))
     except FastVideoError as error:
         sys.exit(f"{name}: {error.message}")
     finally:
@@ -88,9 +93,11 @@ async def end_task(task: asyncio.Task[None]) -> None:
     await asyncio.wait({task})
 
 
-async def _serve(service: AbstractAsyncContextManager[Running]) -> None:
+async def _serve(
+    name: str, config: ServiceConfig, service: AbstractAsyncContextManager[Running]
+) -> None:
     asked = await stop_asked()
-    async with service as running:
+    async with measured(name, config.telemetry), service as running:
         _LOG.info("serving", address=running.address)
         stop = asyncio.create_task(asked.wait())
         await asyncio.wait({stop, running.task or stop}, return_when=asyncio.FIRST_COMPLETED)

@@ -1,60 +1,78 @@
-"""Meters by name; the values go where `tracing.configure` sends them."""
+"""Meters of the metrics in `instruments`; the values go where `providers.configure` sends them."""
 
-from typing import Final
+import asyncio
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future
+from typing import Any, Final
 
 from opentelemetry import metrics
+from opentelemetry.metrics import CallbackOptions, Observation
 
-# Seconds, from a fast unit to a long request.
-SECONDS_BOUNDARIES: Final = (
-    0.001,
-    0.005,
-    0.01,
-    0.025,
-    0.05,
-    0.1,
-    0.25,
-    0.5,
-    1.0,
-    2.5,
-    5.0,
-    10.0,
-    30.0,
-    60.0,
-    300.0,
-)
+from fastvideo.telemetry.instruments import Instrument
 
-# Shares of a whole; a prediction within 5 % is good, one beyond 50 % is none.
-RATIO_BOUNDARIES: Final = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1.0)
+Labels = Mapping[str, str]
+Level = tuple[float, Labels]
+"""How something stands now, and its labels."""
+
+# An event loop that does not answer meanwhile costs this collection its gauges.
+READ_S_MAX: Final = 1.0
 
 
-def counter(name: str, description: str, unit: str = "1") -> metrics.Counter:
-    """A sum that only rises, such as "fastvideo.requests.accepted"."""
-    return _meter().create_counter(name, unit=unit, description=description)
-
-
-def level(name: str, description: str, unit: str = "1") -> metrics.UpDownCounter:
-    """A sum that rises and falls, such as the length of a queue."""
-    return _meter().create_up_down_counter(name, unit=unit, description=description)
-
-
-def seconds(name: str, description: str) -> metrics.Histogram:
-    """A distribution of durations in seconds."""
-    return _meter().create_histogram(
-        name,
-        unit="s",
-        description=description,
-        explicit_bucket_boundaries_advisory=SECONDS_BOUNDARIES,
+def counter(instrument: Instrument) -> metrics.Counter:
+    """A sum that only rises."""
+    return _meter().create_counter(
+        instrument.name, unit=instrument.unit, description=instrument.description
     )
 
 
-def ratio(name: str, description: str) -> metrics.Histogram:
-    """A distribution of shares from 0 to 1, such as a relative error."""
+def histogram(instrument: Instrument) -> metrics.Histogram:
+    """A distribution, such as of durations."""
     return _meter().create_histogram(
-        name,
-        unit="1",
-        description=description,
-        explicit_bucket_boundaries_advisory=RATIO_BOUNDARIES,
+        instrument.name,
+        unit=instrument.unit,
+        description=instrument.description,
+        explicit_bucket_boundaries_advisory=instrument.boundaries,
     )
+
+
+def observe(instrument: Instrument, read: Callable[[], Iterable[Level]]) -> None:
+    """Let a gauge be read from the state whenever somebody collects; once a process.
+
+    `read` runs on the event loop of the caller, so it may look at what that loop changes. After
+    the loop's end there is nothing to read.
+    """
+    loop, owner = asyncio.get_running_loop(), threading.get_ident()
+
+    def collect(_: CallbackOptions) -> Iterable[Observation]:
+        if loop.is_closed():
+            return []
+        if threading.get_ident() == owner:
+            return _observations(read)
+        answer: Future[list[Observation]] = Future()
+        loop.call_soon_threadsafe(_answer, answer, read)
+        try:
+            return answer.result(READ_S_MAX)
+        except TimeoutError:
+            return []
+
+    _meter().create_observable_gauge(
+        instrument.name,
+        callbacks=[collect],
+        unit=instrument.unit,
+        description=instrument.description,
+    )
+
+
+def _answer(answer: "Future[list[Observation]]", read: Callable[[], Iterable[Level]]) -> None:
+    try:
+        answer.set_result(_observations(read))
+    except Exception as error:  # noqa: BLE001 - whoever collects is to have it
+        answer.set_exception(error)
+
+
+def _observations(read: Callable[[], Iterable[Level]]) -> list[Observation]:
+    return [Observation(value, dict[str, Any](labels)) for value, labels in read()]
 
 
 def _meter() -> metrics.Meter:

@@ -1,23 +1,12 @@
 """OpenTelemetry traces that cross gRPC, the event log and the bus as a W3C traceparent."""
 
-import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from traceback import format_exception
 from typing import Final
 
-from opentelemetry import metrics, trace
+from opentelemetry import trace
 from opentelemetry.context import Context
-from opentelemetry.sdk.metrics import MeterProvider
-from opentelemetry.sdk.metrics.export import (
-    MetricExporter,
-    MetricReader,
-    PeriodicExportingMetricReader,
-)
-from opentelemetry.sdk.resources import Resource
-from opentelemetry.sdk.trace import SpanLimits, TracerProvider
-from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
@@ -28,117 +17,11 @@ AttributeValue = str | bool | int | float
 
 SCOPE: Final = "fastvideo"
 TRACEPARENT: Final = "traceparent"
-# When the receiver is slow or away, spans past the queue are dropped, never waited for.
-QUEUE_SPANS_MAX: Final = 4096
-BATCH_SPANS_MAX: Final = 512
-EXPORT_DELAY_MS: Final = 500
-EXPORT_MS_MAX: Final = 5_000
-METRICS_EVERY_MS: Final = 10_000
-SHUTDOWN_S_MAX: Final = 2.0
 TEXT_CHARACTERS_MAX: Final = 1_000
 # Of a longer text only the start is looked at, so that no caller's input costs much to write down.
 _LOOKED_AT_CHARACTERS_MAX: Final = 16_384
 
 _PROPAGATOR: Final = TraceContextTextMapPropagator()
-
-
-@dataclass(frozen=True)
-class Telemetry:
-    """The tracer and meter of a process; `shutdown` sends what is left."""
-
-    tracer_provider: TracerProvider
-    meter_provider: MeterProvider
-    exporters: tuple[SpanExporter | MetricExporter, ...] = ()
-
-    def flush(self, timeout_ms: int = EXPORT_MS_MAX) -> bool:
-        """Send what has ended so far; False when it took longer than allowed."""
-        return self.tracer_provider.force_flush(timeout_ms)
-
-    def shutdown(self) -> None:
-        """Send what is left and stop the exporting threads, within SHUTDOWN_S_MAX and a bit.
-
-        A receiver that is away costs the spans that are left, never a slow stop.
-        """
-        give_up = threading.Timer(SHUTDOWN_S_MAX, self._close_exporters)
-        give_up.daemon = True
-        give_up.start()
-        self.tracer_provider.shutdown()
-        self.meter_provider.shutdown()
-        give_up.cancel()
-
-    def _close_exporters(self) -> None:
-        # A closed exporter ends its retries and refuses further batches at once.
-        for exporter in self.exporters:
-            exporter.shutdown()
-
-
-def configure(
-    service_name: str,
-    otlp_endpoint: str | None = None,
-    *,
-    attributes: Mapping[str, AttributeValue] | None = None,
-    exporter: SpanExporter | None = None,
-) -> Telemetry:
-    """Make this process's tracer and meter the global ones; call once, in a composition root.
-
-    `otlp_endpoint` is a gRPC address such as "http://127.0.0.1:4317". Without it nothing is
-    sent, but spans have ids all the same, so events and logs still name their trace. An
-    `exporter` takes the endpoint's place for spans.
-    """
-    telemetry = build(service_name, otlp_endpoint, attributes=attributes, exporter=exporter)
-    trace.set_tracer_provider(telemetry.tracer_provider)
-    metrics.set_meter_provider(telemetry.meter_provider)
-    return telemetry
-
-
-def build(
-    service_name: str,
-    otlp_endpoint: str | None = None,
-    *,
-    attributes: Mapping[str, AttributeValue] | None = None,
-    exporter: SpanExporter | None = None,
-) -> Telemetry:
-    """As `configure`, without making it global."""
-    resource = Resource({"service.name": service_name, **(attributes or {})})
-    tracer_provider = TracerProvider(
-        resource=resource,
-        span_limits=SpanLimits(max_attribute_length=TEXT_CHARACTERS_MAX),
-        shutdown_on_exit=False,
-    )
-    readers: list[MetricReader] = []
-    exporters: list[SpanExporter | MetricExporter] = []
-    if otlp_endpoint is not None:
-        # Costs most of a command line's start, and is needed only here.
-        from opentelemetry.exporter.otlp.proto.grpc.metric_exporter import OTLPMetricExporter
-        from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
-
-        insecure = not otlp_endpoint.startswith("https://")
-        timeout_s = EXPORT_MS_MAX / 1000
-        exporter = exporter or OTLPSpanExporter(otlp_endpoint, insecure, timeout=timeout_s)
-        metric_exporter = OTLPMetricExporter(otlp_endpoint, insecure, timeout=timeout_s)
-        exporters.append(metric_exporter)
-        readers.append(
-            PeriodicExportingMetricReader(
-                metric_exporter,
-                export_interval_millis=METRICS_EVERY_MS,
-                export_timeout_millis=EXPORT_MS_MAX,
-            )
-        )
-    if exporter is not None:
-        exporters.append(exporter)
-        tracer_provider.add_span_processor(_batching(exporter))
-    meter_provider = MeterProvider(readers, resource=resource, shutdown_on_exit=False)
-    return Telemetry(tracer_provider, meter_provider, tuple(exporters))
-
-
-def _batching(exporter: SpanExporter) -> BatchSpanProcessor:
-    return BatchSpanProcessor(
-        exporter,
-        max_queue_size=QUEUE_SPANS_MAX,
-        max_export_batch_size=BATCH_SPANS_MAX,
-        schedule_delay_millis=EXPORT_DELAY_MS,
-        export_timeout_millis=EXPORT_MS_MAX,
-    )
 
 
 def current_traceparent() -> str:

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 
 from fastvideo.service import Environment
+from fastvideo.telemetry.config import TelemetryConfig
 
 MIB = 1024 * 1024
 
@@ -29,7 +30,7 @@ class Config:
     # How long a blob without a record is kept.
     blobs_kept: timedelta = timedelta(hours=24)
     log_level: str = "INFO"
-    otlp_endpoint: str | None = None
+    telemetry: TelemetryConfig = field(default_factory=TelemetryConfig)
 
 
 def load_config(environment: Environment) -> Config:
@@ -50,5 +51,5 @@ def load_config(environment: Environment) -> Config:
         ),
         blobs_kept=timedelta(hours=environment.number("FASTVIDEO_BLOB_HOURS_KEPT", 24, least=1)),
         log_level=environment.log_level,
-        otlp_endpoint=environment.otlp_endpoint,
+        telemetry=environment.telemetry,
     )

@@ -24,6 +24,7 @@ from fastvideo.scheduling.deployed import DeployedModels
 from fastvideo.service import end_task
 from fastvideo.telemetry.logging import get_logger
 from fastvideo_scheduler.config import Config
+from fastvideo_scheduler.gauges import ShardGauges
 from fastvideo_scheduler.leader import LeaderParts
 from fastvideo_scheduler.service import SchedulerService
 from fastvideo_scheduler.shard import Shard
@@ -86,6 +87,7 @@ async def running_scheduler(config: Config) -> AsyncIterator[RunningScheduler]:
             cards={entry.card.model_id: entry.card_digest for entry in catalog.entries},
         )
         shard = Shard(parts, holder=holder, lease_ttl_s=config.lease_ttl_s)
+        ShardGauges(shard, catalog.model_ids).begin()
         service = Service.of(
             scheduler_pb2.DESCRIPTOR,
             "SchedulerService",

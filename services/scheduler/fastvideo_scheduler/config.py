@@ -8,6 +8,7 @@ from fastvideo.events.open_log import LogConfig, master_key_of
 from fastvideo.events.sealing.keys import MasterKey
 from fastvideo.scheduling.policy import SchedulingPolicy
 from fastvideo.service import Environment
+from fastvideo.telemetry.config import TelemetryConfig
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,7 +39,7 @@ class Config:
     # The key of the keys under which the log has what tenants write; None keeps it as it is.
     master_key: MasterKey | None = field(default=None, repr=False)
     log_level: str = "INFO"
-    otlp_endpoint: str | None = None
+    telemetry: TelemetryConfig = field(default_factory=TelemetryConfig)
 
     @property
     def log(self) -> LogConfig:
@@ -75,5 +76,5 @@ def load_config(environment: Environment) -> Config:
         attempts_max=environment.count("FASTVIDEO_ATTEMPTS_MAX", policy.attempts_max),
         policy=policy,
         log_level=environment.log_level,
-        otlp_endpoint=environment.otlp_endpoint,
+        telemetry=environment.telemetry,
     )

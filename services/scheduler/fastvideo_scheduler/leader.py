@@ -113,7 +113,7 @@ class Leader:
         self._appender = Appender(parts.store, parts.wakeups, JOURNAL_LIMITS)
         self._requests = LiveRequests()
         self._spans = self._requests.spans
-        self._meters = Meters()
+        self._meters = Meters(self._requests)
         self._weights = WeightsLog(parts.store)
         self._journal = Journal(self._appender, parts.shard, lease.fence, self._requests)
         # One input at a time, in the order in which they ask.
@@ -174,6 +174,7 @@ class Leader:
                 if isinstance(event, WorkerAttached | WorkerReattached):
                     self.fleet.open(event.worker_id)
                 self._carry_out(decisions)
+                committed = self._meters.counting(event, decisions, committed)
                 self._journal.note(
                     decisions,
                     now,
@@ -202,7 +203,6 @@ class Leader:
         await self.take(event, report=event, traces=traces, weights=weights, committed=committed)
         if isinstance(event, BatchExecuted):
             self._spans.end_batch(event)
-            self._meters.executed(event)
         elif isinstance(event, WorkerLost):
             self._spans.lose_worker(event.worker_id)
 

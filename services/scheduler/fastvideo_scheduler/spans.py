@@ -7,6 +7,7 @@ a batch's hangs under its first request's and links to the others'.
 from collections.abc import Iterable
 
 from opentelemetry import trace
+from opentelemetry.context import Context
 from opentelemetry.trace import Link, Span, SpanKind, Status, StatusCode
 
 from fastvideo.requests.types import RequestSpec
@@ -49,6 +50,16 @@ class Spans:
         known = self.requests.get(request_id)
         return known[1] if known is not None else ""
 
+    def context_of_request(self, request_id: str) -> Context | None:
+        """Where a request's span is current, for what is measured of it; None when it has none."""
+        known = self.requests.get(request_id)
+        return trace.set_span_in_context(known[0], Context()) if known is not None else None
+
+    def context_of_batch(self, batch_id: str) -> Context | None:
+        """Where a batch's span is current."""
+        known = self.batches.get(batch_id)
+        return trace.set_span_in_context(known[1], Context()) if known is not None else None
+
     def end_request(self, decision: Decision) -> None:
         """A request ended by that decision."""
         if not isinstance(decision, TERMINAL):
@@ -90,6 +101,9 @@ class Spans:
             links=[Link(other.get_span_context()) for other in known[1:]],
         )
         self.batches[decision.batch_id] = (decision, span)
+        for other in known[1:]:
+            # Whoever has a request's trace alone finds the batches that are in others'.
+            other.add_link(span.get_span_context())
         context = span.get_span_context()
         if not context.is_valid:
             return ""

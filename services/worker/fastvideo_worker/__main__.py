@@ -7,7 +7,8 @@ from typing import Final
 
 from fastvideo.errors import FastVideoError
 from fastvideo.service import Environment, stop_asked
-from fastvideo.telemetry import logging, tracing
+from fastvideo.service.metrics_listener import measured
+from fastvideo.telemetry import logging, providers
 from fastvideo_worker.config import Config, load_config
 from fastvideo_worker.worker import Worker
 
@@ -22,17 +23,29 @@ def main() -> int:
         print(f"fastvideo worker: {error.message}", file=sys.stderr)  # noqa: T201
         return 1
     logging.configure(config.service_id, level=config.log_level)
-    telemetry = tracing.configure(
-        "worker", config.otlp_endpoint, attributes={"service.instance.id": config.service_id}
+    telemetry = providers.configure(
+        "worker",
+        config.telemetry,
+        attributes={"service.instance.id": config.service_id},
+        scraped=True,
     )
     try:
-        code = asyncio.run(_run(config))
+        code = asyncio.run(_measured(config))
     finally:
         telemetry.shutdown()
     sys.stdout.flush()
     sys.stderr.flush()
     # A step that outlasted the grace must not hold the exit back.
     os._exit(code)
+
+
+async def _measured(config: Config) -> int:
+    try:
+        async with measured("worker", config.telemetry):
+            return await _run(config)
+    except FastVideoError as error:
+        _LOG.error("worker cannot be measured", reason=error.reason, error=error.message)
+        return 1
 
 
 async def _run(config: Config) -> int:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from fastvideo.errors import InvalidField
 from fastvideo.service import Environment
+from fastvideo.telemetry.config import TelemetryConfig
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +42,7 @@ class Config:
     # Fail a unit whose output is not finite at once, and name the step and the component.
     watch_finite: bool = True
     log_level: str = "INFO"
-    otlp_endpoint: str | None = None
+    telemetry: TelemetryConfig = field(default_factory=TelemetryConfig)
 
 
 def load_config(environment: Environment) -> Config:
@@ -72,7 +73,7 @@ def load_config(environment: Environment) -> Config:
         keep_loops_s=environment.number("FASTVIDEO_KEEP_LOOPS_S", defaults.keep_loops_s, least=0),
         watch_finite=environment.switch("FASTVIDEO_WATCH_FINITE", defaults.watch_finite),
         log_level=environment.log_level,
-        otlp_endpoint=environment.otlp_endpoint,
+        telemetry=environment.telemetry,
     )
 
 

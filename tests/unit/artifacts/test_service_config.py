@@ -4,6 +4,7 @@ import pytest
 
 from fastvideo.errors import InvalidField
 from fastvideo.service import Environment
+from fastvideo.telemetry.config import TelemetryConfig
 from fastvideo_artifacts.config import load_config
 
 GIVEN = {
@@ -16,7 +17,11 @@ GIVEN = {
 def test_what_is_left_out_has_a_default() -> None:
     config = load_config(Environment(GIVEN))
     assert (config.listen, config.blobs_url) == ("127.0.0.1:1", "file:///blobs")
-    assert (config.nats_url, config.s3_endpoint, config.otlp_endpoint) == ("", "", None)
+    assert (config.nats_url, config.s3_endpoint, config.telemetry) == (
+        "",
+        "",
+        TelemetryConfig(),
+    )
     assert config.artifact_bytes_max == 4 << 30
     assert config.log_level == "INFO"
 

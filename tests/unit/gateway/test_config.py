@@ -32,7 +32,7 @@ def test_all_variables_are_read() -> None:
     assert config.models == ("moving-digits", "other")
     assert config.checkpoints == Path("/models")
     assert (config.http_listen, config.log_level) == ("127.0.0.1:8080", "DEBUG")
-    assert config.otlp_endpoint == "http://collector:4317"
+    assert config.telemetry.otlp_endpoint == "http://collector:4317"
 
 
 def test_what_is_left_out_takes_its_default() -> None:

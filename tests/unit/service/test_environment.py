@@ -6,6 +6,7 @@ import pytest
 
 from fastvideo.errors import InvalidField
 from fastvideo.service import Environment
+from fastvideo.telemetry.config import TelemetryConfig
 
 
 @pytest.mark.parametrize(
@@ -44,7 +45,7 @@ def test_what_is_absent_or_empty_takes_the_default() -> None:
     assert environment.count_or_auto("ABSENT") is None
     assert environment.path("EMPTY") is None
     assert environment.words("ABSENT") == ()
-    assert environment.otlp_endpoint is None
+    assert environment.telemetry == TelemetryConfig()
     assert environment.log_level == "INFO"
 
 

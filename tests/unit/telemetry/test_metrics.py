@@ -5,6 +5,7 @@ from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
 from fastvideo.telemetry import metrics
+from fastvideo.telemetry.instruments import BATCH_SIZE, QUEUED, REQUESTS_ACCEPTED
 
 
 @pytest.fixture
@@ -16,12 +17,12 @@ def reader(monkeypatch: pytest.MonkeyPatch) -> InMemoryMetricReader:
     return kept
 
 
-def test_each_kind_measures_what_it_says(reader: InMemoryMetricReader) -> None:
-    metrics.counter("requests", "accepted").add(2, {"model": "moving-digits"})
-    queue = metrics.level("queue", "waiting")
-    queue.add(3)
-    queue.add(-1)
-    metrics.seconds("step", "a step").record(0.02)
+async def test_each_kind_measures_what_it_says(reader: InMemoryMetricReader) -> None:
+    waiting = [2.0]
+    metrics.counter(REQUESTS_ACCEPTED).add(2, {"fastvideo.model.id": "moving-digits"})
+    metrics.observe(QUEUED, lambda: [(waiting[0], {"fastvideo.model.id": "moving-digits"})])
+    metrics.histogram(BATCH_SIZE).record(3)
+    waiting[0] = 5.0
     data = reader.get_metrics_data()
     assert data is not None
     found = {
@@ -30,7 +31,7 @@ def test_each_kind_measures_what_it_says(reader: InMemoryMetricReader) -> None:
         for scope in resource.scope_metrics
         for metric in scope.metrics
     }
-    assert found["requests"].value == 2
-    assert found["queue"].value == 2
-    assert (found["step"].count, found["step"].sum) == (1, 0.02)
-    assert found["step"].explicit_bounds == metrics.SECONDS_BOUNDARIES
+    assert found[REQUESTS_ACCEPTED.name].value == 2
+    assert found[QUEUED.name].value == 5
+    assert (found[BATCH_SIZE.name].count, found[BATCH_SIZE.name].sum) == (1, 3)
+    assert found[BATCH_SIZE.name].explicit_bounds == BATCH_SIZE.boundaries

@@ -5,7 +5,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import StatusCode
 
 from fastvideo.errors import NotFound
-from fastvideo.telemetry import tracing
+from fastvideo.telemetry import providers, tracing
 
 REMOTE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
@@ -94,7 +94,7 @@ def test_attributes_hold_no_secrets(spans: InMemorySpanExporter) -> None:
 
 
 def test_without_an_endpoint_spans_have_ids_and_nothing_is_sent() -> None:
-    telemetry = tracing.build("quiet")
+    telemetry = providers.build("quiet")
     with telemetry.tracer_provider.get_tracer("t").start_as_current_span("work"):
         assert tracing.current_traceparent()
     assert telemetry.flush()

@@ -1,0 +1,70 @@
+"""How a shard stands, read from its leader's state whenever somebody scrapes.
+
+A standby tells that it is one, and nothing else: sums over schedulers are then right.
+"""
+
+from collections.abc import Iterable, Sequence
+
+from fastvideo.scheduling.core import SchedulerCore
+from fastvideo.telemetry import metrics
+from fastvideo.telemetry.instruments import (
+    FREE,
+    LEADING,
+    LIVE,
+    MODEL,
+    QUEUED,
+    RESERVED,
+    RESOURCE,
+    WORKERS,
+)
+from fastvideo.telemetry.metrics import Level
+from fastvideo_scheduler.shard import Shard
+
+
+class ShardGauges:
+    """The gauges of a shard with these models; once a process."""
+
+    def __init__(self, shard: Shard, models: Sequence[str]) -> None:
+        self._shard = shard
+        self._models = models
+
+    def begin(self) -> None:
+        """Let them be read from now on."""
+        metrics.observe(LEADING, lambda: [(float(self._shard.leader is not None), {})])
+        metrics.observe(LIVE, lambda: [(core.live_requests, {}) for core in self._cores()])
+        metrics.observe(QUEUED, self._queued)
+        metrics.observe(WORKERS, self._workers)
+        metrics.observe(RESERVED, lambda: self._amounts("reserved"))
+        metrics.observe(FREE, lambda: self._amounts("free"))
+
+    def _cores(self) -> Iterable[SchedulerCore]:
+        """The leader's, if this process leads."""
+        leader = self._shard.leader
+        return () if leader is None else (leader.core,)
+
+    def _queued(self) -> Iterable[Level]:
+        for core in self._cores():
+            waiting = core.queued_by_model
+            for model_id in dict.fromkeys((*self._models, *waiting)):
+                yield waiting.get(model_id, 0), {MODEL: model_id}
+
+    def _workers(self) -> Iterable[Level]:
+        """A model that no worker has is told, too: that is what one wants to hear of."""
+        leader = self._shard.leader
+        if leader is None:
+            return
+        attached = {link.worker.worker_id for link in leader.fleet.links if link.attached}
+        served = [
+            model_id
+            for worker in leader.core.workers
+            if worker.worker_id in attached
+            for model_id in set(worker.models)
+        ]
+        for model_id in dict.fromkeys((*self._models, *served)):
+            yield served.count(model_id), {MODEL: model_id}
+
+    def _amounts(self, which: str) -> Iterable[Level]:
+        for core in self._cores():
+            amounts = core.reserved if which == "reserved" else core.free
+            for resource, amount in amounts.items():
+                yield amount, {RESOURCE: resource}
