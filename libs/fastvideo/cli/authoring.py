@@ -1,12 +1,14 @@
 """`fastvideo validate`, `describe` and `schemas`: the files of a deployment."""
 
 import json
+import os
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from fastvideo.cli.options import AsJson
+from fastvideo.cli.options import AsJson, Gateway
+from fastvideo.cli.stack import DataOption
 
 Families = Annotated[
     list[str] | None,
@@ -61,17 +63,26 @@ def validate(
 
 def describe(
     subject: Annotated[
-        str, typer.Argument(metavar="MODEL|DIR", help="A model's id, or a folder to validate.")
-    ],
+        str,
+        typer.Argument(
+            metavar="[MODEL|DIR|HOST:PORT]",
+            help="A model's id, a folder to validate, or a gateway; else the running stack.",
+        ),
+    ] = "",
     checkpoints: Checkpoints = None,
     family: Families = None,
+    gateway: Gateway = "",
+    data: DataOption = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show a model's card, or what a folder deploys, for a person to read."""
+    """Show a model's card, what a folder deploys, or the deployment cards of a running stack."""
     from fastvideo.cli.cards import card_record, told_card, told_project
     from fastvideo.deployment.catalog import Catalog
     from fastvideo.deployment.project import project_record, read_project
 
+    if not subject or ":" in subject:
+        _describe_running(subject or gateway, data, as_json=as_json)
+        return
     if Path(subject).is_dir():
         project = read_project(Path(subject), checkpoints=checkpoints, families=family or ())
         if as_json:
@@ -84,6 +95,14 @@ def describe(
         typer.echo(json.dumps(card_record(entry), indent=2))
     else:
         told_card(entry)
+
+
+def _describe_running(gateway: str, data: Path | None, *, as_json: bool) -> None:
+    from fastvideo.cli.config import load_config
+    from fastvideo.cli.connection import find_gateway
+    from fastvideo.cli.inspection import show_deployment
+
+    show_deployment(find_gateway(load_config(os.environ), gateway, data), as_json=as_json)
 
 
 def schemas(

@@ -1,8 +1,10 @@
 """What the commands about requests, models and sessions do once they know their gateway."""
 
+import dataclasses
 from collections.abc import Sequence
 from contextlib import aclosing
 
+from fastvideo.cli.offers import offers_record, told_offers
 from fastvideo.cli.report import (
     event_record,
     plain_record,
@@ -13,6 +15,7 @@ from fastvideo.cli.report import (
 )
 from fastvideo.cli.running import run, within
 from fastvideo.client import AsyncClient, ModelSummary
+from fastvideo.deployment.card import EngineOffer
 from fastvideo.errors import InvalidField
 from fastvideo.events.types import Event
 from fastvideo.requests.types import RequestState, RequestStatus
@@ -128,6 +131,7 @@ def show_models(address: str, *, as_json: bool) -> None:
                     "capabilities": list(model.capabilities),
                     "ready": model.ready,
                     "unavailable_reason": model.unavailable_reason,
+                    "servables": [dataclasses.asdict(one) for one in model.servables],
                 }
                 for model in models
             ]
@@ -138,6 +142,23 @@ def show_models(address: str, *, as_json: bool) -> None:
         print_lines([f"{model.model_id}  {ready}  {model.family}: {model.description}"])
         if model.unavailable_reason:
             print_lines([f"  {model.unavailable_reason}"])
+        print_lines(
+            [f"  {one.servable_id}  {one.kind}: {one.capability}" for one in model.servables]
+        )
+
+
+def show_deployment(address: str, *, as_json: bool) -> None:
+    """What the engines behind a gateway offer."""
+
+    async def get() -> tuple[EngineOffer, ...]:
+        async with AsyncClient(address) as client:
+            return await client.deployment()
+
+    offers = run(get())
+    if as_json:
+        print_json(offers_record(offers))
+    else:
+        told_offers(offers)
 
 
 def create_session(

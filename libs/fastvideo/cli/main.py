@@ -19,6 +19,7 @@ from fastvideo.cli import (
     parity,
     replay,
     requests,
+    route,
     sessions,
     simulate,
     stack,
@@ -55,6 +56,7 @@ def build() -> typer.Typer:
     models.register(app)
     parity.register(app)
     authoring.register(app)
+    route.register(app)
     sessions.register(app)
     stack.register(app)
     app.command("version")(version)

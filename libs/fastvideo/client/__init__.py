@@ -9,7 +9,7 @@ from fastvideo.client.calls import CallPolicy
 from fastvideo.client.event_log import LogClient, LogEntries
 from fastvideo.client.sync_client import Client
 from fastvideo.client.sync_event_log import SyncLogClient
-from fastvideo.client.types import ModelSummary, Page
+from fastvideo.client.types import ModelSummary, Page, ServableSummary
 from fastvideo.events.reading.entries import UnreadableEvent
 from fastvideo.events.reading.filters import EventFilter
 
@@ -23,6 +23,7 @@ __all__ = [
     "LogEntries",
     "ModelSummary",
     "Page",
+    "ServableSummary",
     "SyncLogClient",
     "UnreadableEvent",
 ]

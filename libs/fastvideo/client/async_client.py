@@ -25,9 +25,11 @@ from fastvideo.client.event_log import LogClient
 from fastvideo.client.explanations import explain
 from fastvideo.client.replays import OnTold, logged_run, run_replay
 from fastvideo.client.submission import named_as_given, renamed, submit_message
+from fastvideo.client.summaries import model_summary
 from fastvideo.client.types import ModelSummary, Page
 from fastvideo.client.uploads import Source, upload
 from fastvideo.client.watch import ENDED, watch
+from fastvideo.deployment.card import EngineOffer
 from fastvideo.errors import Cancelled, FastVideoError, Unavailable
 from fastvideo.events.types import Event
 from fastvideo.explain.types import Explanation
@@ -269,17 +271,12 @@ class AsyncClient:
     async def models(self) -> tuple[ModelSummary, ...]:
         """The models that the server knows."""
         answer = await self._call(self._gateway.ListModels, gateway_pb2.ListModelsRequest())
-        return tuple(
-            ModelSummary(
-                model_id=model.model_id,
-                family=model.family,
-                description=model.description,
-                capabilities=tuple(model.capabilities),
-                ready=model.ready,
-                unavailable_reason=model.unavailable_reason,
-            )
-            for model in answer.models
-        )
+        return tuple(map(model_summary, answer.models))
+
+    async def deployment(self) -> tuple[EngineOffer, ...]:
+        """What the engines behind the gateway offer now, and at what price; for operators."""
+        answer = await self._call(self._gateway.GetDeployment, gateway_pb2.GetDeploymentRequest())
+        return tuple(wire.from_proto(EngineOffer, offer) for offer in answer.engines)
 
     async def create_session(
         self,

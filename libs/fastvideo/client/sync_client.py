@@ -14,6 +14,7 @@ from fastvideo.client.replays import OnTold
 from fastvideo.client.sync_event_log import SyncLogClient
 from fastvideo.client.types import ModelSummary, Page
 from fastvideo.client.uploads import Source
+from fastvideo.deployment.card import EngineOffer
 from fastvideo.events.types import Event
 from fastvideo.explain.types import Explanation
 from fastvideo.replay.types import LoggedRun, ReplayKind, ReplayReport
@@ -129,6 +130,9 @@ class Client:
 
     def models(self) -> tuple[ModelSummary, ...]:
         return self._run(self._client.models())
+
+    def deployment(self) -> tuple[EngineOffer, ...]:
+        return self._run(self._client.deployment())
 
     def create_session(self, **options: Any) -> SessionState:
         return self._run(self._client.create_session(**options))

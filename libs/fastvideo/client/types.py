@@ -7,6 +7,19 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ServableSummary:
+    """A program or a workflow of a model; its id may stand where a model's does."""
+
+    servable_id: str
+    program_id: str
+    # "program" or "workflow".
+    kind: str
+    capability: str
+    # The program of its kind that serves when a request names none.
+    is_default: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ModelSummary:
     """A model and whether a worker serves it now."""
 
@@ -18,6 +31,8 @@ class ModelSummary:
     ready: bool
     # Why it is not deployed, and what to do; empty when it is.
     unavailable_reason: str
+    # What can be asked of it by an id of its own.
+    servables: tuple[ServableSummary, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

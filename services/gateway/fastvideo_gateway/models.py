@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from fastvideo.deployment.catalog import Catalog, CatalogEntry
+from fastvideo.deployment.servables import Servable, find_servable, servables_of
 from fastvideo_gateway.index import RequestIndex
 
 
@@ -12,6 +13,11 @@ class ModelStatus:
 
     entry: CatalogEntry
     ready: bool
+
+    @property
+    def servables(self) -> tuple[Servable, ...]:
+        """What can be asked of it by an id of its own; nothing of a model that is not served."""
+        return () if self.entry.unavailable_reason else servables_of(self.entry)
 
 
 class ModelDirectory:
@@ -30,6 +36,12 @@ class ModelDirectory:
         """One model. Raises NotFound naming the known ids."""
         entry = self._catalog.get(model_id)
         return _status(entry, await self._served())
+
+    async def find(self, name: str) -> tuple[ModelStatus, Servable | None]:
+        """The model of an id, and the servable when it is the id of one. Raises NotFound."""
+        entry, program = find_servable(self._catalog, name)
+        status = _status(entry, await self._served())
+        return status, None if program is None else Servable(entry, program)
 
     async def _served(self) -> frozenset[tuple[str, str]]:
         """Id and card digest of every instance on an attached worker."""

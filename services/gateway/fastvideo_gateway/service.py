@@ -11,6 +11,7 @@ from fastvideo.errors import InvalidField, NotFound
 from fastvideo.events.catalog import message_of
 from fastvideo.events.records import StoredEvent
 from fastvideo.events.store import EventLog
+from fastvideo.requests.standing import Standings
 from fastvideo.requests.types import RequestStatus
 from fastvideo.rpc.identity import current_tenant, require_operator
 from fastvideo.rpc.names import check_name, require_name
@@ -22,7 +23,6 @@ from fastvideo_gateway.explaining import Explainer
 from fastvideo_gateway.listing import Lister
 from fastvideo_gateway.models import ModelDirectory, ModelStatus
 from fastvideo_gateway.parity import ParityRecorder
-from fastvideo_gateway.standing import Standings
 from fastvideo_gateway.submission import Submitter
 from fastvideo_gateway.watching import WATCHED_EVENTS_MAX, WatchHub
 
@@ -183,6 +183,17 @@ def _summary(model: ModelStatus) -> gateway_pb2.ModelSummary:
         capabilities=card.capabilities.capabilities,
         ready=model.ready,
         unavailable_reason=model.entry.unavailable_reason,
+        servables=[
+            gateway_pb2.ServableSummary(
+                servable_id=servable.servable_id,
+                program_id=servable.program.program_id,
+                kind=wire.to_proto(servable.program).kind,
+                request_kind=wire.to_proto(servable.program).request_kind,
+                capability=servable.program.capability,
+                is_default=servable.program.is_default,
+            )
+            for servable in model.servables
+        ],
     )
 
 

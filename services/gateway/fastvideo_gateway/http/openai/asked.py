@@ -18,8 +18,8 @@ from fastvideo.deployment.catalog import CatalogEntry
 from fastvideo.errors import InvalidField
 from fastvideo.requests.durations import frames_of
 from fastvideo.requests.inputs import IMAGE, IMAGE_TO_VIDEO, NEGATIVE_PROMPT, PROMPT
-from fastvideo_gateway.http.openai.numbers import Number, Seed, Whole, whole, whole_schema
 from fastvideo_gateway.http.openai.choosing import Chosen
+from fastvideo_gateway.http.openai.numbers import Number, Seed, Whole, whole, whole_schema
 from fastvideo_gateway.http.queries import JSON_TYPE, Given, read_body, validated
 
 FORM_TYPE: Final = "multipart/form-data"

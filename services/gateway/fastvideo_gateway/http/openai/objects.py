@@ -7,6 +7,8 @@ from typing import Annotated, Final, Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from fastvideo.deployment.servables import Servable
+from fastvideo.program.specs import ProgramKind
 from fastvideo.requests.inputs import NEGATIVE_PROMPT, PROMPT
 from fastvideo.requests.types import RequestState, RequestStatus, TextPart
 from fastvideo_gateway.models import ModelStatus
@@ -102,10 +104,14 @@ class ImageList(Told):
 
 
 class Model(Told):
-    """A model, with what it can do."""
+    """A model, or a program or workflow of one, with what it can do."""
 
     id: str
+    """What a request names as its model."""
     object: Literal["model"] = "model"
+    kind: Literal["model", "program", "workflow"]
+    root: str
+    """The model that serves it; its own id when it is one."""
     created: int = _CREATED
     """Cards carry no date: 0."""
     owned_by: str
@@ -175,12 +181,30 @@ def model_object(status: ModelStatus) -> Model:
     card = status.entry.card
     return Model(
         id=card.model_id,
+        kind="model",
+        root=card.model_id,
         owned_by=card.family,
         description=card.description,
         capabilities=tuple(card.capabilities.capabilities),
         programs=tuple(sorted(status.entry.programs)),
         ready=status.ready,
         unavailable_reason=status.entry.unavailable_reason,
+    )
+
+
+def servable_object(status: ModelStatus, servable: Servable) -> Model:
+    """A program or workflow of a model as an object `model` of its own."""
+    card, program = servable.entry.card, servable.program
+    return Model(
+        id=servable.servable_id,
+        kind="workflow" if program.kind is ProgramKind.WORKFLOW else "program",
+        root=card.model_id,
+        owned_by=card.family,
+        description=f"{program.program_id} of {card.model_id}",
+        capabilities=(program.capability,),
+        programs=(program.program_id,),
+        ready=status.ready,
+        unavailable_reason=servable.entry.unavailable_reason,
     )
 
 

@@ -160,7 +160,7 @@ class OpenAiVideos:
 
     async def _asked(self, request: Request) -> Submit:
         asked = await Asked.read(request)
-        entry = await chosen_model(self._gateway.models, asked.video.model)
+        chosen = await chosen_model(self._gateway.models, asked.video.model)
         image_id = ""
         reference = asked.video.input_reference
         if asked.image is not None:
@@ -171,7 +171,7 @@ class OpenAiVideos:
         elif reference is not None and reference.file_id is not None:
             image_id = reference.file_id
         key = request.headers.get("idempotency-key", "") or uuid.uuid4().hex
-        return submit_message(asked, entry, image_id, key)
+        return submit_message(asked, chosen, image_id, key)
 
 
 def _message(stored: StoredEvent) -> bytes:
