@@ -18,9 +18,9 @@ from fastvideo.events.store import EventLog
 from fastvideo.events.subscription import LogSubscription, PollLimits
 from fastvideo.events.wakeups import Wakeups
 from fastvideo.requests.reading import read_events
+from fastvideo.requests.standing import Standings
 from fastvideo.requests.state import STREAM_PREFIX, is_terminal, stream_of
 from fastvideo.telemetry.logging import get_logger
-from fastvideo_gateway.standing import Standings
 
 _LOG: Final = get_logger(__name__)
 

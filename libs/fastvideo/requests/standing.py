@@ -4,10 +4,13 @@ from collections import OrderedDict
 from dataclasses import replace
 from typing import Final
 
+from fastvideo.clock import Clock, SystemClock
+from fastvideo.errors import NotFound
 from fastvideo.events.catalog import event_of
 from fastvideo.events.records import StoredEvent
 from fastvideo.events.store import EventLog
 from fastvideo.requests.events import RequestAccepted
+from fastvideo.requests.lifetimes import as_of
 from fastvideo.requests.reading import read_events
 from fastvideo.requests.state import evolve, stream_of
 from fastvideo.requests.types import RequestState
@@ -25,8 +28,11 @@ class Standings:
     event, since what a tenant wrote is in that one alone and goes when the tenant is erased.
     """
 
-    def __init__(self, log: EventLog, states_max: int = STATES_MAX) -> None:
+    def __init__(
+        self, log: EventLog, clock: Clock | None = None, *, states_max: int = STATES_MAX
+    ) -> None:
         self._log = log
+        self._clock = clock or SystemClock()
         self._states_max = states_max
         # The one asked for last is the last.
         self._folded: OrderedDict[str, RequestState] = OrderedDict()
@@ -40,6 +46,18 @@ class Standings:
         if state is not None and state.last_sequence >= EVENTS_MIN:
             self._keep(request_id, state)
         return state
+
+    async def visible(
+        self, request_id: str, tenant_id: str, *, subject: str = "request_id"
+    ) -> RequestState:
+        """The request as its tenant may see it now; `subject` is the caller's name for the id.
+
+        Raises NotFound for one that is not there, is another tenant's, or was deleted.
+        """
+        state = await self.read(request_id)
+        if state is None or state.spec.tenant_id != tenant_id or state.deleted_at is not None:
+            raise NotFound(f"request {request_id} does not exist", subject=subject)
+        return as_of(state, self._clock.now())
 
     async def _begun(self, request_id: str) -> RequestState | None:
         """What is kept of a request, with its texts as the log has them now."""

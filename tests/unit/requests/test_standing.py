@@ -6,8 +6,8 @@ from fastvideo import wire
 from fastvideo.events.records import StoredEvent
 from fastvideo.requests.events import RequestProgressed
 from fastvideo.requests.reading import read_request
+from fastvideo.requests.standing import EVENTS_MIN, Standings
 from fastvideo.requests.types import RequestStatus, TextPart
-from fastvideo_gateway.standing import EVENTS_MIN, Standings
 from tests.unit.gateway.test_watching import ACCEPTED, DONE, STARTED, CountingLog
 
 WRITTEN = replace(
