@@ -86,6 +86,14 @@ class VideoList(Told):
     has_more: bool
 
 
+class VideoDeleted(Told):
+    """A video that is gone."""
+
+    id: str
+    object: Literal["video.deleted"] = "video.deleted"
+    deleted: Literal[True] = True
+
+
 class Image(Told):
     """One image; how it comes is as `response_format` asked."""
 
