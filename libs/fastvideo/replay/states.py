@@ -65,12 +65,12 @@ class Served(Protocol):
         """The rows of requests; those that the lists do not have are left out."""
         ...
 
-    async def session(self, session_id: str) -> SessionState | None:
-        """The session as its service has it; None when that knows of none."""
+    async def session(self, session_id: str, tenant_id: str) -> SessionState | None:
+        """The session of a tenant as its service has it; None when that knows of none."""
         ...
 
-    async def artifact(self, artifact_id: str) -> ArtifactRecord | None:
-        """The artifact as its service has it; None when that knows of none."""
+    async def artifact(self, artifact_id: str, tenant_id: str) -> ArtifactRecord | None:
+        """The artifact of a tenant as its service has it; None when that knows of none."""
         ...
 
 
@@ -151,7 +151,7 @@ class _Run:
             return
         await self._source.served.reached(self._heads)
         for _ in range(TRIES_MAX):
-            served, folded = await self._both(fold, subject_id)
+            served, folded = await self._both(fold, subject_id, _owner(folded.state))
             # What is served now may be newer than the fold by what happened in between.
             if served == _comparable(folded.state):
                 break
@@ -162,13 +162,13 @@ class _Run:
             "is the fold of its stream" if not self._tally.differing else "is not its stream's fold"
         )
 
-    async def _both(self, fold: Fold, subject_id: str) -> tuple[Any, Folded]:
+    async def _both(self, fold: Fold, subject_id: str, tenant_id: str) -> tuple[Any, Folded]:
         """What is served, and the fold up to where that is."""
         log, served = self._log, self._source.served
         if fold.kind == SESSION:
-            state: Any = await served.session(subject_id)
+            state: Any = await served.session(subject_id, tenant_id)
         elif fold.kind == ARTIFACT:
-            state = await served.artifact(subject_id)
+            state = await served.artifact(subject_id, tenant_id)
         else:
             return await self._request_row(subject_id)
         folded = await fold_stream(log, fold, subject_id, until={})
@@ -335,6 +335,12 @@ class _Run:
 def _comparable(state: Any) -> Any:
     """What of a state is served."""
     return state.record if isinstance(state, ArtifactState) else state
+
+
+def _owner(state: Any) -> str:
+    """The tenant that a session or an artifact is of."""
+    tenant_id: str = getattr(_comparable(state), "tenant_id", "")
+    return tenant_id
 
 
 def _told(comparison: Comparison, expected: Any, found: Any) -> Comparison:

@@ -20,6 +20,16 @@ class Role(StrEnum):
     OPERATOR = "operator"
 
 
+class Access(StrEnum):
+    """Who may call something."""
+
+    # Whoever comes; nothing of anybody is told.
+    PUBLIC = "public"
+    # Whoever has a key, and only about what is its tenant's.
+    TENANT = "tenant"
+    OPERATOR = "operator"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Caller:
     """Whoever makes a call."""
@@ -36,9 +46,14 @@ ANYBODY: Final = Caller(tenant_id=DEFAULT_TENANT, role=Role.OPERATOR)
 _CALLER: Final[ContextVar[Caller]] = ContextVar("fastvideo_caller")
 
 
+def caller_or_none() -> Caller | None:
+    """Who made the call that runs now; None where no door said so."""
+    return _CALLER.get(None)
+
+
 def current_caller() -> Caller:
     """Who made the call that runs now. Unauthenticated when no door said so."""
-    caller = _CALLER.get(None)
+    caller = caller_or_none()
     if caller is None:
         raise Unauthenticated("nobody said who calls")
     return caller

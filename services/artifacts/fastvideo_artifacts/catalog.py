@@ -8,6 +8,7 @@ from fastvideo.blobs import BlobStore
 from fastvideo.errors import FailedPrecondition, InvalidField, NotFound
 from fastvideo.rpc.paging import checked_page_size
 from fastvideo_artifacts.history import ArtifactHistory
+from fastvideo_artifacts.owners import is_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,13 +26,14 @@ class Catalog:
         self._history = history
         self._blobs = blobs
 
-    async def find(self, artifact_id: str) -> ArtifactRecord:
+    async def find(self, artifact_id: str, tenant_id: str | None = None) -> ArtifactRecord:
         """The artifact's record; its digest is empty until it is completed.
 
-        Raises NotFound, and FailedPrecondition when the bytes of a completed one are gone.
+        For a tenant only what is the tenant's exists. Raises NotFound, and FailedPrecondition when
+        the bytes of a completed one are gone.
         """
         state = (await self._history.read(artifact_id)).state
-        if state is None:
+        if state is None or not is_of(tenant_id, state.record.tenant_id):
             raise NotFound(f"artifact {artifact_id} does not exist", subject=artifact_id)
         record = state.record
         if state.completed and not await self._blobs.exists(record.digest):
@@ -43,9 +45,9 @@ class Catalog:
             )
         return record
 
-    async def find_whole(self, artifact_id: str) -> ArtifactRecord:
+    async def find_whole(self, artifact_id: str, tenant_id: str | None = None) -> ArtifactRecord:
         """As `find`; FailedPrecondition also when the artifact is not completed yet."""
-        record = await self.find(artifact_id)
+        record = await self.find(artifact_id, tenant_id)
         if record.completed_at is None:
             raise FailedPrecondition(
                 f"artifact {artifact_id} is not completed",
@@ -66,13 +68,15 @@ class Catalog:
             raise InvalidField("stop", stop, f"{start} to {size}, or 0 for the end")
         return self._blobs.read(record.digest, start, stop or size)
 
-    async def list(self, request_id: str, page_size: int, page_token: str) -> RecordPage:
+    async def list(
+        self, request_id: str, page_size: int, page_token: str, tenant_id: str | None = None
+    ) -> RecordPage:
         """Completed artifacts of a request in the order of their creation.
 
         Raises NotFound for the request, InvalidField for a page that cannot be.
         """
         size = checked_page_size(page_size)
-        records = await self._history.completed_of(request_id)
+        records = await self._history.completed_of(request_id, tenant_id)
         first = 0
         if page_token:
             ids = [record.artifact_id for record in records]

@@ -25,6 +25,7 @@ from fastvideo.requests.state import is_terminal
 from fastvideo.requests.state import stream_of as request_stream_of
 from fastvideo.telemetry.tracing import current_traceparent
 from fastvideo.version import program_version
+from fastvideo_artifacts.owners import is_of
 
 # Progress of the same request is written meanwhile; each try sees newer versions.
 TRIES_MAX = 50
@@ -63,10 +64,15 @@ class ArtifactHistory:
             if len(page) < EVENTS_PER_READ:
                 return Known(state, version)
 
-    async def completed_of(self, request_id: str) -> tuple[ArtifactRecord, ...]:
-        """The completed artifacts of a request, oldest first. Raises NotFound."""
+    async def completed_of(
+        self, request_id: str, tenant_id: str | None = None
+    ) -> tuple[ArtifactRecord, ...]:
+        """The completed artifacts of a request, of a tenant's if one is given, oldest first.
+
+        Raises NotFound.
+        """
         request = await read_request(self._log, request_id)
-        if request is None:
+        if request is None or not is_of(tenant_id, request.spec.tenant_id):
             raise NotFound(f"request {request_id} does not exist", subject=request_id)
         return tuple(record for record in request.artifacts if record.completed_at is not None)
 

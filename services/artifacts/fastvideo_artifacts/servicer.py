@@ -9,6 +9,7 @@ from fastvideo.artifacts.events import BufferRef
 from fastvideo.artifacts.types import ArtifactRecord
 from fastvideo.clock import Clock
 from fastvideo.errors import InvalidField
+from fastvideo.rpc.callers import tenant_of
 from fastvideo.rpc.incoming import incoming, next_message, require_present
 from fastvideo.rpc.unknown_fields import refuse_unknown_fields
 from fastvideo.telemetry import logging
@@ -51,7 +52,7 @@ class ArtifactServicer(artifacts_pb2_grpc.ArtifactServiceServicer):
     ) -> AsyncIterator[artifacts_pb2.GetArtifactResponse]:
         refuse_unknown_fields(request)
         require_id("artifact_id", request.artifact_id)
-        record = await self._catalog.find_whole(request.artifact_id)
+        record = await self._catalog.find_whole(request.artifact_id, tenant_of(context))
         chunks = self._catalog.read(record, request.start, request.stop)
         yield artifacts_pb2.GetArtifactResponse(record=wire.to_proto(record))
         async for chunk in chunks:
@@ -62,7 +63,7 @@ class ArtifactServicer(artifacts_pb2_grpc.ArtifactServiceServicer):
     ) -> artifacts_pb2.StatArtifactResponse:
         refuse_unknown_fields(request)
         require_id("artifact_id", request.artifact_id)
-        record = await self._catalog.find(request.artifact_id)
+        record = await self._catalog.find(request.artifact_id, tenant_of(context))
         return artifacts_pb2.StatArtifactResponse(record=wire.to_proto(record))
 
     async def ListArtifacts(
@@ -70,7 +71,9 @@ class ArtifactServicer(artifacts_pb2_grpc.ArtifactServiceServicer):
     ) -> artifacts_pb2.ListArtifactsResponse:
         refuse_unknown_fields(request)
         require_id("request_id", request.request_id)
-        page = await self._catalog.list(request.request_id, request.page_size, request.page_token)
+        page = await self._catalog.list(
+            request.request_id, request.page_size, request.page_token, tenant_of(context)
+        )
         return artifacts_pb2.ListArtifactsResponse(
             records=[wire.to_proto(record) for record in page.records],
             next_page_token=page.next_page_token,

@@ -23,10 +23,16 @@ from fastvideo.events.reading.reader import LogReader
 from fastvideo.events.store import Appends, EventLog
 from fastvideo.events.subscription import PollLimits
 from fastvideo.events.wakeups import Wakeups
-from fastvideo.rpc.callers import CallerInterceptor, anybody
+from fastvideo.rpc.callers import CallerInterceptor
 from fastvideo.rpc.channel import open_channel
+from fastvideo.rpc.outgoing import with_tenant
 from fastvideo.rpc.server import Server, Service
 from fastvideo.service import end_task
+from fastvideo_gateway.access.directory import TenantDirectory
+from fastvideo_gateway.access.door import Door
+from fastvideo_gateway.access.keys import Keys
+from fastvideo_gateway.access.rules import METHODS
+from fastvideo_gateway.access.service import key_service
 from fastvideo_gateway.cancellation import Canceller
 from fastvideo_gateway.config import Config
 from fastvideo_gateway.deployment import Engines
@@ -66,12 +72,15 @@ class Core:
 
     parts: GatewayParts
     projector: Projector
+    tenants: TenantDirectory
+    keys: Keys
 
     async def run(self) -> None:
         """Follow the log for lists and watches, for ever; ends by cancellation."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self.projector.run(), name="projector")
             group.create_task(self.parts.watches.run(), name="watches")
+            group.create_task(self.tenants.run(), name="tenants")
 
 
 def assemble(
@@ -104,7 +113,8 @@ def assemble(
         parity=ParityRecorder(log, appender, catalog, clock),
         engines=engines or Engines({}),
     )
-    return Core(parts, projector)
+    tenants = TenantDirectory(log, wakeups, polling)
+    return Core(parts, projector, tenants, Keys(log, appender, tenants, clock))
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,8 +141,12 @@ async def running_gateway(config: Config) -> AsyncIterator[RunningGateway]:
         stack.push_async_callback(index.close)
         _, wakeups = await stack.enter_async_context(open_bus(config.nats_url))
         appender = await stack.enter_async_context(Appender(log, wakeups))
-        artifacts = await stack.enter_async_context(open_channel(config.artifacts_address))
-        sessions = await stack.enter_async_context(open_channel(config.sessions_address))
+        artifacts = await stack.enter_async_context(
+            open_channel(config.artifacts_address, interceptors=with_tenant())
+        )
+        sessions = await stack.enter_async_context(
+            open_channel(config.sessions_address, interceptors=with_tenant())
+        )
         schedulers = {
             address: scheduler_pb2_grpc.SchedulerServiceStub(
                 await stack.enter_async_context(open_channel(address))
@@ -178,6 +192,7 @@ async def running_gateway(config: Config) -> AsyncIterator[RunningGateway]:
                 shard=config.shard,
             )
         )
+        door = config.access.door(core.tenants, SystemClock())
         server = Server(
             config.listen,
             (
@@ -189,12 +204,15 @@ async def running_gateway(config: Config) -> AsyncIterator[RunningGateway]:
                 ),
                 replay_service(replayer),
                 projections.service(),
+                key_service(core.keys),
             ),
-            interceptors=[CallerInterceptor(anybody)],
+            interceptors=[CallerInterceptor(door.entering, METHODS)],
             ready=False,
         )
         readiness = Readiness()
-        http = _http(config.http_listen, core, event_log.reader, replayer, artifact_stub, readiness)
+        http = _http(
+            config.http_listen, core, event_log.reader, replayer, artifact_stub, readiness, door
+        )
         task = asyncio.create_task(_run(core, event_log, readiness, server), name="gateway")
         stack.push_async_callback(end_task, task)
         await stack.enter_async_context(server)
@@ -246,12 +264,15 @@ def _http(
     replayer: Replayer,
     artifacts: "ArtifactServiceAsyncStub",
     readiness: Readiness,
+    door: Door,
 ) -> HttpListener | None:
     if not listen:
         return None
     closing = asyncio.Event()
     past = RequestPast(core.parts.log, SystemClock())
-    parts = HttpParts(core.parts, past, reader, replayer.replay, artifacts, readiness, closing)
+    parts = HttpParts(
+        core.parts, past, reader, replayer.replay, artifacts, readiness, closing, door
+    )
     return HttpListener(listen, http_app(parts, listen), closing)
 
 
@@ -259,5 +280,7 @@ async def _run(core: Core, event_log: EventLogParts, readiness: Readiness, serve
     async with asyncio.TaskGroup() as group:
         group.create_task(core.run(), name="core")
         group.create_task(event_log.run(), name="event-log")
-        checking = keep_checking(readiness, event_log.log, core.parts.models, server.set_ready)
+        checking = keep_checking(
+            readiness, event_log.log, core.parts.models, core.tenants, server.set_ready
+        )
         group.create_task(checking, name="readiness")

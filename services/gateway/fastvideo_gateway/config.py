@@ -7,6 +7,7 @@ from fastvideo.events.open_log import LogConfig, master_key_of
 from fastvideo.events.sealing.keys import MasterKey
 from fastvideo.service import Environment
 from fastvideo.telemetry.config import TelemetryConfig
+from fastvideo_gateway.access.config import AccessConfig, access_of
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,7 @@ class Config:
     s3_endpoint: str = ""
     # The key of the keys under which the log has what tenants write; None keeps it as it is.
     master_key: MasterKey | None = field(default=None, repr=False)
+    access: AccessConfig = field(default_factory=AccessConfig)
     log_level: str = "INFO"
     telemetry: TelemetryConfig = field(default_factory=TelemetryConfig)
 
@@ -48,8 +50,10 @@ class Config:
 
 def load_config(environment: Environment) -> Config:
     """Read the variables that README.md lists. InvalidField names one that is absent or wrong."""
+    listen = environment.required("FASTVIDEO_LISTEN")
+    http_listen = environment.address("FASTVIDEO_HTTP_LISTEN")
     return Config(
-        listen=environment.required("FASTVIDEO_LISTEN"),
+        listen=listen,
         service_id=environment.text("FASTVIDEO_SERVICE_ID", "gateway"),
         postgres_dsn=environment.required("FASTVIDEO_POSTGRES_DSN"),
         archive_url=environment.text("FASTVIDEO_ARCHIVE_URL"),
@@ -60,7 +64,12 @@ def load_config(environment: Environment) -> Config:
         artifacts_address=environment.required("FASTVIDEO_ARTIFACTS_ADDRESS"),
         sessions_address=environment.required("FASTVIDEO_SESSIONS_ADDRESS"),
         scheduler_addresses=environment.words("FASTVIDEO_SCHEDULER_ADDRESSES"),
-        http_listen=environment.address("FASTVIDEO_HTTP_LISTEN"),
+        http_listen=http_listen,
+        access=access_of(
+            environment.text("FASTVIDEO_AUTH"),
+            environment.path("FASTVIDEO_ADMIN_KEY_FILE"),
+            (listen, http_listen),
+        ),
         nats_url=environment.text("FASTVIDEO_NATS_URL"),
         shard=environment.text("FASTVIDEO_SHARD", "0"),
         models=environment.words("FASTVIDEO_MODELS") or None,

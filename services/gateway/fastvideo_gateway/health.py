@@ -8,6 +8,7 @@ from typing import Final
 from fastvideo.errors import Unavailable
 from fastvideo.events.store import EventLog
 from fastvideo.telemetry.logging import get_logger
+from fastvideo_gateway.access.directory import TenantDirectory
 from fastvideo_gateway.models import ModelDirectory
 
 _LOG: Final = get_logger(__name__)
@@ -28,11 +29,16 @@ class Readiness:
 
 
 async def keep_checking(
-    readiness: Readiness, log: EventLog, models: ModelDirectory, on_change: OnReadiness
+    readiness: Readiness,
+    log: EventLog,
+    models: ModelDirectory,
+    tenants: TenantDirectory,
+    on_change: OnReadiness,
 ) -> None:
     """Check the log and the models for ever, and tell of each change; ends by cancellation."""
     while True:
-        ready = await _check(readiness, log, models)
+        # Without keys nobody could be let in.
+        ready = await _check(readiness, log, models) and tenants.loaded
         if ready != readiness.ready:
             _LOG.info("readiness changed", ready=ready)
             readiness.ready = ready

@@ -13,6 +13,7 @@ from fastvideo.errors import FailedPrecondition, InvalidField, NotFound
 from fastvideo.requests.draft import RequestDraft
 from fastvideo.requests.types import AudioPart, ImagePart, LatentPart, VideoPart
 from fastvideo.rpc.errors import from_rpc_error
+from fastvideo.rpc.identity import DEFAULT_TENANT
 
 if TYPE_CHECKING:
     from fastvideo.api.artifacts.v1.artifacts_pb2_grpc import ArtifactServiceAsyncStub
@@ -60,7 +61,7 @@ class StoredInputs:
 
 
 def _check_record(record: ArtifactRecord, path: str, kind: ArtifactKind, tenant_id: str) -> None:
-    if record.tenant_id not in ("", tenant_id):
+    if (record.tenant_id or DEFAULT_TENANT) != tenant_id:
         raise _unknown(record.artifact_id, path)
     if record.kind is not kind:
         shown = f"{record.artifact_id} ({record.kind.value})"

@@ -23,7 +23,7 @@ from fastvideo.events.store import Appends, EventStore
 from fastvideo.events.subscription import PollLimits
 from fastvideo.events.types import Event
 from fastvideo.events.wakeups import Wakeups
-from fastvideo.rpc.callers import CallerInterceptor, anybody
+from fastvideo.rpc.callers import CallerInterceptor, service_caller
 from fastvideo.rpc.server import Server, Service
 from fastvideo.service import end_task
 from fastvideo_sessions.book import SessionBook
@@ -146,7 +146,7 @@ async def running_sessions(config: Config) -> AsyncIterator[RunningSessions]:
             Server(
                 config.listen,
                 [service, projections.service()],
-                interceptors=[CallerInterceptor(anybody)],
+                interceptors=[CallerInterceptor(service_caller)],
             )
         )
         yield RunningSessions(server.address, core, task)

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from starlette.applications import Starlette
@@ -14,13 +14,17 @@ from starlette.types import ASGIApp
 
 from fastvideo.errors import FastVideoError
 from fastvideo.events.reading.reader import LogReader
+from fastvideo_gateway.access.door import Door, OpenDoor
+from fastvideo_gateway.access.rules import ROUTES
 from fastvideo_gateway.health import Readiness
 from fastvideo_gateway.http.answers import json_answer
 from fastvideo_gateway.http.artifacts import ArtifactRoutes
+from fastvideo_gateway.http.entrance import guarded
 from fastvideo_gateway.http.events import EventRoutes
 from fastvideo_gateway.http.guard import Guard
 from fastvideo_gateway.http.health import health_routes
 from fastvideo_gateway.http.live import LiveRoutes
+from fastvideo_gateway.http.login import login_routes
 from fastvideo_gateway.http.openai.images import OpenAiImages
 from fastvideo_gateway.http.openai.models import OpenAiModels
 from fastvideo_gateway.http.openai.videos import OpenAiVideos
@@ -53,12 +57,13 @@ class HttpParts:
     readiness: Readiness
     # Set when the gateway stops.
     closing: asyncio.Event
+    door: Door = field(default_factory=OpenDoor)
 
 
 def http_app(parts: HttpParts, listen: str) -> ASGIApp:
     """Everything that is under the gateway's HTTP address."""
     gateway = parts.gateway
-    streams = Streams(parts.closing)
+    streams = Streams(parts.closing, parts.door.check_still)
     artifacts, waiting = ArtifactRoutes(parts.artifacts), Waiting(gateway)
     routes: Sequence[BaseRoute] = (
         *health_routes(parts.readiness),
@@ -71,10 +76,11 @@ def http_app(parts: HttpParts, listen: str) -> ASGIApp:
         *OpenAiImages(gateway, artifacts, waiting).routes,
         *OpenAiModels(gateway.models).routes,
         _models(gateway.models),
+        *login_routes(parts.door),
         *page_routes(),
     )
     app = Starlette(
-        routes=routes,
+        routes=guarded(routes, ROUTES, parts.door),
         exception_handlers={
             FastVideoError: typed_error,
             HTTPException: http_error,

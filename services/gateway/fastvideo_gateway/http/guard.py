@@ -15,7 +15,6 @@ from fastvideo.errors import (
     InvalidField,
     ResourceExhausted,
 )
-from fastvideo.rpc.identity import ANYBODY, calling
 from fastvideo_gateway.http.answers import error_record
 from fastvideo_gateway.http.openai.asked import BODY_BYTES_MAX as OPENAI_BODY_BYTES_MAX
 from fastvideo_gateway.http.openai.errors import PREFIX as OPENAI
@@ -67,8 +66,7 @@ class Guard:
             answer = refusal(scope["path"], error_record(error), status)
             await answer(scope, receive, send_safe)
             return
-        with calling(ANYBODY):
-            await self._app(scope, _bounded(receive, scope["path"]), send_safe)
+        await self._app(scope, _bounded(receive, scope["path"]), send_safe)
 
     def _refusal(self, scope: Scope, headers: Headers) -> tuple[int, FastVideoError] | None:
         path = scope["path"]

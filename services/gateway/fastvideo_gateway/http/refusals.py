@@ -6,7 +6,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from fastvideo.errors import FastVideoError
+from fastvideo.errors import FastVideoError, Unauthenticated
 from fastvideo.telemetry.logging import get_logger
 from fastvideo_gateway.http.answers import INTERNAL, error_record, json_answer, status_of
 from fastvideo_gateway.http.openai.errors import PREFIX, openai_answer
@@ -28,7 +28,10 @@ async def typed_error(request: Request, error: Exception) -> Response:
     status = status_of(error)
     if status == INTERNAL:
         _LOG.error("request failed", error=error.message, reason=error.reason, exc_info=error)
-    return refusal(request.url.path, error_record(error), status)
+    answer = refusal(request.url.path, error_record(error), status)
+    if isinstance(error, Unauthenticated):
+        answer.headers["WWW-Authenticate"] = 'Bearer realm="fastvideo"'
+    return answer
 
 
 async def http_error(request: Request, error: Exception) -> Response:

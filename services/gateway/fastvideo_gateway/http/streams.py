@@ -1,13 +1,14 @@
 """Streams of server-sent events: bounded in number, ended with the gateway, never silent."""
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from typing import Any, Final
 
 from starlette.responses import StreamingResponse
 
 from fastvideo.errors import FastVideoError, ResourceExhausted
+from fastvideo.rpc.identity import Caller, current_caller
 from fastvideo_gateway.http.answers import error_record, to_json
 from fastvideo_gateway.http.views import Refused
 
@@ -26,8 +27,11 @@ def message(event: str, value: Any, event_id: str = "") -> bytes:
 class Streams:
     """Hands out streams while there are not too many."""
 
-    def __init__(self, closing: asyncio.Event) -> None:
+    def __init__(
+        self, closing: asyncio.Event, check_still: Callable[[Caller], None] | None = None
+    ) -> None:
         self._closing = closing
+        self._check_still = check_still
         self._open = 0
 
     def answer(self, messages: AsyncGenerator[bytes, None]) -> StreamingResponse:
@@ -51,6 +55,11 @@ class Streams:
         finally:
             self._open -= 1
 
+    def _check_caller(self) -> None:
+        """Raise Unauthenticated when who reads may not any more; seen within a heartbeat."""
+        if self._check_still is not None:
+            self._check_still(current_caller())
+
     async def _until_closed(
         self, messages: AsyncGenerator[bytes, None]
     ) -> AsyncGenerator[bytes, None]:
@@ -66,8 +75,10 @@ class Streams:
                 )
                 if coming.done():
                     told, coming = coming, None
+                    self._check_caller()
                     yield told.result()
                 elif not closed.done():
+                    self._check_caller()
                     yield b": still here\n\n"
         except _Ended:
             return
