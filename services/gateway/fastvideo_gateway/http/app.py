@@ -29,6 +29,7 @@ from fastvideo_gateway.http.openai.images import OpenAiImages
 from fastvideo_gateway.http.openai.models import OpenAiModels
 from fastvideo_gateway.http.openai.videos import OpenAiVideos
 from fastvideo_gateway.http.openai.waiting import Waiting
+from fastvideo_gateway.http.openapi.routes import document_routes
 from fastvideo_gateway.http.page import page_routes
 from fastvideo_gateway.http.refusals import http_error, typed_error, unexpected_error
 from fastvideo_gateway.http.replays import ReplayRoutes, Replays
@@ -77,6 +78,7 @@ def http_app(parts: HttpParts, listen: str) -> ASGIApp:
         *OpenAiModels(gateway.models).routes,
         _models(gateway.models),
         *login_routes(parts.door),
+        *document_routes(),
         *page_routes(),
     )
     app = Starlette(
