@@ -5,6 +5,7 @@ from typing import Final
 
 import grpc
 
+from fastvideo.rpc.tls import ClientTls
 from fastvideo.telemetry.grpc_client import client_interceptors
 
 MIB: Final = 1024 * 1024
@@ -38,14 +39,28 @@ def connection_arguments(message_bytes_max: int = MESSAGE_BYTES_MAX) -> list[tup
 def open_channel(
     target: str,
     *,
+    tls: ClientTls | None = None,
     interceptors: Sequence[grpc.aio.ClientInterceptor] = (),
 ) -> grpc.aio.Channel:
     """A channel to "host:port"; it connects on the first call. Close it, or use it as a context.
 
-    It carries the current trace by itself; `interceptors` come inside of that.
+    It carries the current trace by itself; `interceptors` come inside of that. Without `tls` it
+    is in the clear.
     """
-    return grpc.aio.insecure_channel(
-        target,
-        options=[*connection_arguments(), *_CHANNEL_ARGUMENTS],
-        interceptors=[*client_interceptors(), *interceptors],
-    )
+    options: list[tuple[str, int | str]] = [*connection_arguments(), *_CHANNEL_ARGUMENTS]
+    inner = [*client_interceptors(), *interceptors]
+    if tls is None:
+        return grpc.aio.insecure_channel(target, options=options, interceptors=inner)
+    if tls.name:
+        options.append(("grpc.ssl_target_name_override", tls.name))
+    return grpc.aio.secure_channel(target, tls.credentials(), options=options, interceptors=inner)
+
+
+def open_blocking_channel(target: str, *, tls: ClientTls | None = None) -> grpc.Channel:
+    """As `open_channel`, for threads without an event loop."""
+    options: list[tuple[str, int | str]] = [*connection_arguments(), *_CHANNEL_ARGUMENTS]
+    if tls is None:
+        return grpc.insecure_channel(target, options=options)
+    if tls.name:
+        options.append(("grpc.ssl_target_name_override", tls.name))
+    return grpc.secure_channel(target, tls.credentials(), options=options)

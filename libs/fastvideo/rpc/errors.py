@@ -2,7 +2,7 @@
 
 Every status has an ErrorInfo (the reason, the domain, the attributes). What names the subject
 depends on the kind: BadRequest for a field, ResourceInfo for a thing, PreconditionFailure for
-a state, QuotaFailure for a limit.
+a state, QuotaFailure for a limit. A limit that says when to try again has RetryInfo too.
 """
 
 from collections.abc import Mapping
@@ -14,6 +14,7 @@ from google.protobuf.message import DecodeError, Message
 from google.rpc import code_pb2, error_details_pb2, status_pb2
 
 from fastvideo import errors
+from fastvideo.rpc.handshakes import handshake_error
 from fastvideo.telemetry.redaction import REDACTED, is_secret, redact_text
 
 DOMAIN: Final = "fastvideo"
@@ -24,6 +25,8 @@ ATTRIBUTES_BYTES_MAX: Final = 1536
 # Of a longer text only the start is looked at; far more than is shown, so that no secret is cut
 # in two within what is.
 _LOOKED_AT_CHARACTERS_MAX: Final = 16_384
+RETRY_AFTER: Final = "retry_after_s"
+"""The attribute with the whole seconds after which it may be tried again."""
 DETAILS_KEY: Final = "grpc-status-details-bin"
 
 MessageT = TypeVar("MessageT", bound=Message)
@@ -90,6 +93,11 @@ def to_status(error: BaseException) -> status_pb2.Status:
     subject = _subject_detail(error, code)
     if subject is not None:
         details.append(subject)
+    seconds = error.attributes.get(RETRY_AFTER, "")
+    if seconds.isdecimal():
+        retry = error_details_pb2.RetryInfo()
+        retry.retry_delay.seconds = int(seconds)
+        details.append(retry)
     return _status(code, _bounded(error.message), details)
 
 
@@ -130,6 +138,10 @@ def from_rpc_error(error: grpc.RpcError) -> errors.FastVideoError:
                 break  # Not ours; the code below still says what kind it is.
     code: tuple[int, str] = error.code().value
     message = redact_text(error.details() or code[1])
+    if error.code() is grpc.StatusCode.UNAVAILABLE:
+        known = handshake_error(message)
+        if known is not None:
+            return known
     return from_status(status_pb2.Status(code=code[0], message=message))
 
 

@@ -14,6 +14,7 @@ from fastvideo.errors import Unavailable
 from fastvideo.rpc.channel import MESSAGE_BYTES_MAX, connection_arguments
 from fastvideo.rpc.decoding import DecodingInterceptor
 from fastvideo.rpc.interceptor import ErrorInterceptor
+from fastvideo.rpc.tls import ServerTls
 from fastvideo.telemetry.grpc_server import TracingInterceptor
 
 CONCURRENT_RPCS_MAX: Final = 2_000
@@ -49,8 +50,8 @@ class Service:
 class Server:
     """Serves until stopped; as an async context it starts on entry and stops on exit.
 
-    Interceptors run in the order: traces, errors, malformed messages, then `interceptors` as
-    given.
+    With `tls` it speaks nothing else. Interceptors run in the order: traces, errors, malformed
+    messages, then `interceptors` as given.
     """
 
     def __init__(
@@ -59,6 +60,7 @@ class Server:
         services: Sequence[Service],
         *,
         interceptors: Sequence[grpc.aio.ServerInterceptor] = (),
+        tls: ServerTls | None = None,
         message_bytes_max: int = MESSAGE_BYTES_MAX,
         ready: bool = True,
         grace_s: float = 5.0,
@@ -66,6 +68,7 @@ class Server:
         self._listen = listen
         self._services = tuple(services)
         self._interceptors = tuple(interceptors)
+        self._tls = tls
         self._message_bytes_max = message_bytes_max
         self._ready = ready
         self._grace_s = grace_s
@@ -103,7 +106,10 @@ class Server:
             [*names, health.SERVICE_NAME, reflection.SERVICE_NAME], server
         )
         try:
-            self._port = server.add_insecure_port(self._listen)
+            if self._tls is None:
+                self._port = server.add_insecure_port(self._listen)
+            else:
+                self._port = server.add_secure_port(self._listen, self._tls.credentials())
         except RuntimeError as error:
             raise Unavailable(f"cannot listen on {self._listen}", subject=self._listen) from error
         await self.set_ready(self._ready)
