@@ -112,6 +112,14 @@ async def test_a_message_without_ack_comes_again(world: World) -> None:
     assert not await consumer.fetch(10, 0.6)
 
 
+async def test_an_ack_without_an_answer_settles_too(world: World) -> None:
+    await world.bus.publish(world.message())
+    consumer = await world.consumer(ack_wait_s=0.5)
+    (delivery,) = await fetch_all(consumer, 1)
+    await delivery.ack_unsure()
+    assert not await consumer.fetch(10, 1.0)
+
+
 async def test_a_refused_message_comes_again(world: World) -> None:
     await world.bus.publish(world.message())
     consumer = await world.consumer()

@@ -172,5 +172,8 @@ class MemoryDelivery:
     async def ack(self) -> None:
         self.consumer.settle(self.sequence)
 
+    async def ack_unsure(self) -> None:
+        await self.ack()
+
     async def nak(self, delay_s: float = 0.0) -> None:
         self.consumer.delay(self.sequence, delay_s)

@@ -277,5 +277,8 @@ class NatsDelivery:
     async def ack(self) -> None:
         await self._bus.call(self._message.ack_sync)
 
+    async def ack_unsure(self) -> None:
+        await self._bus.call(self._message.ack)
+
     async def nak(self, delay_s: float = 0.0) -> None:
         await self._bus.call(lambda: self._message.nak(delay_s or None))

@@ -41,6 +41,10 @@ class Delivery(Protocol):
         """Settle it and wait until the bus knows."""
         ...
 
+    async def ack_unsure(self) -> None:
+        """Settle it without an answer, at a part of the cost: if that is lost, it comes again."""
+        ...
+
     async def nak(self, delay_s: float = 0.0) -> None:
         """Ask for it again, after a delay."""
         ...

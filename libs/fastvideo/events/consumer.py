@@ -53,6 +53,8 @@ class ConsumerLimits:
     # Inbox marks older than this are dropped, this often; behind the checkpoint none is needed.
     inbox_keep_s: float = 3600.0
     inbox_prune_s: float = 600.0
+    # How often the place is saved; what was handled since is told by the inbox.
+    save_every_s: float = 0.25
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +119,7 @@ class ConsumerTerm(Generic[E]):
         self._log_epoch = 0
         self._without_bus = False
         self._pruned_at_s = -math.inf
+        self._saved_at_s = -math.inf
         # An earlier term may have handled events up to here without saving its place.
         self._doubtful: dict[int, int] = {}
 
@@ -136,7 +139,7 @@ class ConsumerTerm(Generic[E]):
                 await self._accept(delivery)
             if not deliveries:
                 await self._catch_up_with_heads()
-            await self._save()
+            await self._save(at_once=not deliveries)
             await self._prune()
 
     @property
@@ -177,8 +180,10 @@ class ConsumerTerm(Generic[E]):
         await self._ack(delivery)
 
     async def _ack(self, delivery: Delivery) -> None:
+        # What is passed over leaves no effect behind, so that nothing hangs on the answer.
+        is_handled = self._handles(delivery.message.subject.rsplit(".", 1)[-1])
         try:
-            await delivery.ack()
+            await (delivery.ack() if is_handled else delivery.ack_unsure())
         except Unavailable as error:
             # It comes again, and is then recognised by its offset.
             _LOG.info("ack lost", consumer=self._parts.name, error=str(error))
@@ -213,10 +218,13 @@ class ConsumerTerm(Generic[E]):
 
     async def _process(self, incoming: _Incoming[E]) -> None:
         """Handle an event or put it aside; then the cursor stands on it."""
-        types = self._parts.types
-        if (types is None or incoming.type in types) and not await self._handled_before(incoming):
+        if self._handles(incoming.type) and not await self._handled_before(incoming):
             await self._handle(incoming)
         self._cursors[incoming.partition] = incoming.offset
+
+    def _handles(self, event_type: str) -> bool:
+        types = self._parts.types
+        return types is None or event_type in types
 
     async def _handled_before(self, incoming: _Incoming[E]) -> bool:
         if incoming.offset > self._doubtful.get(incoming.partition, 0):
@@ -274,7 +282,11 @@ class ConsumerTerm(Generic[E]):
             )
         )
 
-    async def _save(self) -> None:
+    async def _save(self, *, at_once: bool) -> None:
+        now_s = self._parts.clock.monotonic_s()
+        if not at_once and now_s < self._saved_at_s + self._parts.limits.save_every_s:
+            return
+        self._saved_at_s = now_s
         for partition, cursor in self._cursors.items():
             if cursor != self._saved[partition]:
                 await self._store.save_checkpoint(
@@ -289,5 +301,7 @@ class ConsumerTerm(Generic[E]):
         if recent or any(self._saved[p] < last for p, last in self._doubtful.items()):
             return
         self._pruned_at_s = clock.monotonic_s()
+        # A mark may go only once the saved place is behind its event.
+        await self._save(at_once=True)
         before = clock.now() - timedelta(seconds=limits.inbox_keep_s)
         await self._store.forget_inbox(self._parts.name, before)

@@ -58,6 +58,7 @@ class LogSubscription:
         self._buffer: deque[StoredEvent] = deque()
         self._wakeup = wakeups.listen() if wakeups is not None else Wakeup()
         self._interval_s = self._limits.interval_s_min
+        self._was_full = False
         # Partitions that may have more to read.
         self._ready = deque(sorted(self._cursors))
 
@@ -65,6 +66,11 @@ class LogSubscription:
     def cursors(self) -> Mapping[int, int]:
         """By partition, the offset of the last event that was handed out."""
         return dict(self._cursors)
+
+    @property
+    def has_more(self) -> bool:
+        """Whether the last read ended because it was full: the log surely goes on."""
+        return self._was_full
 
     def __aiter__(self) -> "LogSubscription":
         return self
@@ -108,6 +114,7 @@ class LogSubscription:
             events = await self._store.read_partition(partition, cursor, limit)
             self._ready.popleft()
             if events:
+                self._was_full = len(events) == limit
                 self._accept(partition, events)
                 # In turn with the others, it is read until it is empty.
                 self._ready.append(partition)

@@ -232,7 +232,7 @@ async def test_a_consumer_killed_between_effect_and_place_does_not_repeat_the_ef
     assert lease is not None
 
     class Killed(ConsumerTerm[Note]):
-        async def _save(self) -> None:
+        async def _save(self, *, at_once: bool) -> None:
             raise asyncio.CancelledError
 
     with pytest.raises(asyncio.CancelledError):

@@ -144,5 +144,11 @@ class _FaultyDelivery:
             raise Unavailable("ack lost")
         await self._inner.ack()
 
+    async def ack_unsure(self) -> None:
+        if self._faults.acks_lost:
+            self._faults.acks_lost -= 1
+            raise Unavailable("ack lost")
+        await self._inner.ack_unsure()
+
     async def nak(self, delay_s: float = 0.0) -> None:
         await self._inner.nak(delay_s)

@@ -7,11 +7,12 @@ import pytest
 
 from fastvideo.errors import CorruptLog, Unavailable
 from fastvideo.events.memory import MemoryEventStore
+from fastvideo.events.projections import projector as projector_module
 from fastvideo.events.projections.projector import Projector, fresh_events
 from fastvideo.events.records import AppendCommand, NewEvent, StoredEvent, StreamAppend
 from fastvideo.events.subscription import PollLimits
 from fastvideo.ids import new_id
-from tests.plugins.waiting import running
+from tests.plugins.waiting import eventually, running
 
 POLLING = PollLimits(interval_s_min=0.001, interval_s_max=0.002)
 
@@ -21,6 +22,7 @@ class Rows:
 
     def __init__(self, failures: int = 0) -> None:
         self.ids: list[str] = []
+        self.transactions = 0
         self.failures = failures
         self._positions: dict[int, int] = {}
 
@@ -31,6 +33,7 @@ class Rows:
         if self.failures:
             self.failures -= 1
             raise Unavailable("the database is away")
+        self.transactions += 1
         partition = events[0].partition
         fresh = fresh_events(events, self._positions.get(partition, 0))
         self.ids += [stored.event_id for stored in fresh]
@@ -98,3 +101,20 @@ async def test_events_must_follow_the_position() -> None:
     assert fresh_events(events, 4) == []
     with pytest.raises(CorruptLog, match="goes on at offset 3, not at 2"):
         fresh_events(events[2:], 1)
+
+
+async def test_events_gather_until_somebody_waits_for_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(projector_module, "GATHER_S", 60.0)
+    log, rows = MemoryEventStore(), Rows()
+    projector = Projector(log, rows, limits=POLLING)
+
+    async def took_the_first() -> bool:
+        return len(rows.ids) == 1
+
+    async with running(projector.run()):
+        ids = await write(log, 1)
+        await eventually(took_the_first)
+        for _ in range(5):
+            ids += await write(log, 1)
+        assert await projector.is_fresh(20.0)
+    assert (rows.ids, rows.transactions) == (ids, 2)

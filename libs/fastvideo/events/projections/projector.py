@@ -1,6 +1,7 @@
 """Keeps a projection up to date with the log."""
 
 import asyncio
+import contextlib
 from collections.abc import Mapping, Sequence
 from typing import Final, Protocol
 
@@ -14,6 +15,8 @@ from fastvideo.telemetry.logging import get_logger
 _LOG: Final = get_logger(__name__)
 
 RETRY_S: Final = 0.2
+GATHER_S: Final = 0.05
+"""How long events gather for the next transaction, as long as nobody waits for them."""
 
 
 class Projection(Protocol):
@@ -66,11 +69,19 @@ class Projector:
         self._positions: dict[int, int] = {}
         self._moved = asyncio.Condition()
         self._filled = False
+        # How many wait until the projection has come somewhere, and that one began to.
+        self._waiting = 0
+        self._awaited = asyncio.Event()
 
     async def reached(self, heads: Mapping[int, int]) -> None:
         """Return when the projection holds every event up to these offsets."""
-        async with self._moved:
-            await self._moved.wait_for(lambda: self._holds(heads))
+        self._waiting += 1
+        self._awaited.set()
+        try:
+            async with self._moved:
+                await self._moved.wait_for(lambda: self._holds(heads))
+        finally:
+            self._waiting -= 1
 
     async def is_fresh(self, timeout_s: float) -> bool:
         """Wait until the projection holds what is in the log now; whether it did in time.
@@ -122,6 +133,17 @@ class Projector:
             batch = await subscription.next_batch()
             await self._projection.apply(batch)
             await self._move({batch[-1].partition: batch[-1].offset})
+            if not subscription.has_more:
+                await self._gather()
+
+    async def _gather(self) -> None:
+        """Let a running request's events come together: each transaction costs as much as many."""
+        if self._waiting:
+            return
+        self._awaited.clear()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(GATHER_S):
+                await self._awaited.wait()
 
     async def _move(self, positions: Mapping[int, int]) -> None:
         async with self._moved:
