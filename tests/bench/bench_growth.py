@@ -12,7 +12,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -100,30 +100,27 @@ async def _run(
     worker: ScriptedWorker, appender: Appender, name: str, count: int
 ) -> tuple[list[float], float]:
     """Gaps between the worker's batches, and idle seconds a request, of `count` at once."""
+
+    async def submit() -> None:
+        await asyncio.gather(*(appender.append(_accepted(f"{name}.{n}")) for n in range(count)))
+
+    return await drained(worker, submit, count)
+
+
+def _accepted(request_id: str) -> AppendCommand:
+    accepted = RequestAccepted(spec=request(request_id, model=MODEL, steps=STEPS))
+    about = EventMetadata(occurred_at=datetime.now(UTC))
+    event = new_event(f"evt_{request_id}", accepted, about)
+    return AppendCommand(streams=(StreamAppend(stream_of(request_id), (event,)),))
+
+
+async def drained(
+    worker: ScriptedWorker, submit: Callable[[], Awaitable[None]], count: int
+) -> tuple[list[float], float]:
+    """Gaps between the worker's batches, and idle seconds a request, until all are done."""
     batches, released = len(worker.batches), len(worker.released)
     reports = len(worker.reports)
-    appends = [
-        appender.append(
-            AppendCommand(
-                streams=(
-                    StreamAppend(
-                        stream_of(f"{name}.{n}"),
-                        (
-                            new_event(
-                                f"evt_{name}.{n}",
-                                RequestAccepted(
-                                    spec=request(f"{name}.{n}", model=MODEL, steps=STEPS)
-                                ),
-                                EventMetadata(occurred_at=datetime.now(UTC)),
-                            ),
-                        ),
-                    ),
-                )
-            )
-        )
-        for n in range(count)
-    ]
-    await asyncio.gather(*appends)
+    await submit()
     await _until(lambda: len(worker.released) - released >= count)
     starts = [at for at, batch in worker.batches[batches:] if batch.kind != "artifact_write"]
     ends = [at for at, unit_id in worker.reports[reports:] if "/write" not in unit_id]

@@ -3,6 +3,8 @@
     echo '{"action": "read", "door": ...}' | python door_clients.py
 
 `read` asks again and again on some connections for some seconds, and prints what it got.
+`queue` posts videos one after another, asks for the last of them and for the list a few times,
+and prints the seconds that each took.
 `watch` opens streams, prints a line once each has its first event, and then a line for each
 round: the moments (CLOCK_MONOTONIC) at which each stream had its next event.
 """
@@ -15,6 +17,7 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from typing import Any
 
 import grpc
 
@@ -92,6 +95,30 @@ def _length_of(head: bytes) -> int:
         if line.startswith(b"content-length:"):
             return int(line.partition(b":")[2])
     raise RuntimeError(f"no length: {head!r}")
+
+
+async def queue(address: str, body: str, count: int, samples: int) -> dict[str, list[float]]:
+    """Seconds of each post, of the last `samples` ones' reads and of as many lists."""
+    host, _, port = address.rpartition(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+
+    async def call(head: str, body: str = "") -> tuple[float, bytes]:
+        begun = time.monotonic()
+        head += " HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
+        writer.write(f"{head}content-length: {len(body)}\r\n\r\n{body}".encode())
+        answer = await reader.readuntil(b"\r\n\r\n")
+        told = await reader.readexactly(_length_of(answer))
+        if not answer.startswith(b"HTTP/1.1 2"):
+            raise RuntimeError((answer + told).decode())
+        return time.monotonic() - begun, told
+
+    posted = [await call("POST /v1/videos", body) for _ in range(count)]
+    newest = json.loads(posted[-1][1])["id"]
+    got = [await call(f"GET /v1/videos/{newest}") for _ in range(samples)]
+    listed = [await call("GET /v1/videos?limit=20") for _ in range(samples)]
+    writer.close()
+    calls = {"post": posted[-samples:], "get": got, "list": listed}
+    return {name: [seconds for seconds, _ in taken] for name, taken in calls.items()}
 
 
 # -- watches -----------------------------------------------------------------------------
@@ -197,14 +224,16 @@ async def _open_grpc(
         stack.callback(following.cancel)
 
 
-async def main(asked: dict[str, object]) -> None:
+async def main(asked: dict[str, Any]) -> None:
     """Do what the argument says."""
-    door = Door(**asked["door"])  # type: ignore[arg-type]
-    if asked["action"] == "read":
-        result = await read(door, int(str(asked["clients"])), float(str(asked["seconds"])))
-        sys.stdout.write(json.dumps(result) + "\n")
-    else:
-        await watch(door, int(str(asked["streams"])))
+    door = Door(**asked.pop("door"))
+    match asked.pop("action"):
+        case "watch":
+            await watch(door, **asked)
+        case "queue":
+            sys.stdout.write(json.dumps(await queue(door.address, **asked)) + "\n")
+        case _:
+            sys.stdout.write(json.dumps(await read(door, **asked)) + "\n")
 
 
 if __name__ == "__main__":

@@ -25,6 +25,14 @@ def read(door: Door, clients: int, seconds: float) -> tuple[float, list[float]]:
     return len(latencies) / told["seconds"], latencies
 
 
+def queue(address: str, body: str, count: int, samples: int) -> dict[str, list[float]]:
+    """Post so many videos; the seconds of posts, reads and lists once they are queued."""
+    asked: dict[str, object] = {"action": "queue", "body": body, "count": count}
+    with _client(asked | {"samples": samples}, Door("http", address, [])) as lines:
+        told: dict[str, list[float]] = json.loads(next(lines))
+    return told
+
+
 @contextmanager
 def watching(door: Door, streams: int) -> Iterator[Iterator[list[float]]]:
     """Streams that are open inside the block; each step gives the moments of one event."""
