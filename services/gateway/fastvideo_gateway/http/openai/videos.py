@@ -12,10 +12,10 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from fastvideo.artifacts.types import ArtifactKind, ArtifactRecord
-from fastvideo.errors import Conflict, InvalidField, NotFound
+from fastvideo.errors import Conflict, FastVideoError, InvalidField, NotFound
 from fastvideo.events.records import StoredEvent
 from fastvideo.events.views import event_for_view
-from fastvideo.requests.state import is_terminal
+from fastvideo.requests.state import STREAM_PREFIX, is_terminal
 from fastvideo.requests.types import RequestState, RequestStatus
 from fastvideo.rpc.identity import current_tenant
 from fastvideo.rpc.names import require_name
@@ -150,6 +150,8 @@ class OpenAiVideos:
 
     async def _sync(self, request: Request) -> Response:
         """Submit and wait; a caller that goes away takes its request with it."""
+        if "text/event-stream" in request.headers.get("accept", ""):
+            return await self._streamed(request)
         (state,) = await self._waiting.all_of(request, [await self._asked(request)])
         require_completed(state)
         if "application/json" in request.headers.get("accept", ""):
@@ -157,6 +159,27 @@ class OpenAiVideos:
         answer = await self._artifacts.content(request, _artifact(state, "video").artifact_id)
         answer.headers["X-Video-Id"] = state.spec.request_id
         return answer
+
+    async def _streamed(self, request: Request) -> Response:
+        events = await self._waiting.told(request, await self._asked(request))
+        try:
+            return self._streams.answer(self._ending(events))
+        except FastVideoError:
+            await events.aclose()
+            raise
+
+    async def _ending(
+        self, events: AsyncGenerator[StoredEvent | None, None]
+    ) -> AsyncGenerator[bytes, None]:
+        """What happens to a request, and at its end the object `video`."""
+        request_id = ""
+        async with aclosing(events):
+            async for stored in events:
+                if stored is None:
+                    continue
+                request_id = stored.stream_id.removeprefix(STREAM_PREFIX)
+                yield _message(stored)
+        yield message("video", video_object(await self._waiting.state(request_id)))
 
     async def _asked(self, request: Request) -> Submit:
         asked = await Asked.read(request)

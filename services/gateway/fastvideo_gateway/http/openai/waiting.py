@@ -1,7 +1,7 @@
 """Requests as they stand, and until they have ended."""
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import aclosing, contextmanager
 from typing import Final, TypeAlias
 
@@ -9,10 +9,12 @@ from starlette.requests import Request
 
 from fastvideo.api.gateway.v1 import gateway_pb2
 from fastvideo.errors import Cancelled, FastVideoError, NotFound, ResourceExhausted
+from fastvideo.events.records import StoredEvent
 from fastvideo.requests.failures import error_of
 from fastvideo.requests.types import RequestState, RequestStatus
-from fastvideo.rpc.identity import current_tenant
+from fastvideo.rpc.identity import Caller, current_caller, current_tenant
 from fastvideo.scheduling.work import CancelScope, CancelScopeKind
+from fastvideo_gateway.http.openai.holding import Holds
 from fastvideo_gateway.service import GatewayParts
 
 CALLERS_MAX: Final = 128
@@ -27,6 +29,7 @@ class Waiting:
 
     def __init__(self, gateway: GatewayParts) -> None:
         self._gateway = gateway
+        self._holds = Holds(self._cancel)
         self._callers = 0
 
     async def state(self, video_id: str) -> RequestState:
@@ -54,7 +57,7 @@ class Waiting:
         """Ask for a cancellation; the request once it has landed, or as it stands after a while."""
         await self.state(video_id)
         with self.place():
-            await self._cancel([video_id], "cancelled over HTTP")
+            await self._cancel(video_id, "cancelled over HTTP")
             try:
                 async with asyncio.timeout(CANCEL_S_MAX):
                     return await self.ended(video_id)
@@ -74,15 +77,61 @@ class Waiting:
         A caller that goes away, and a submit that is refused, take the others with them.
         """
         ids: list[str] = []
+        held: list[str] = []
         with self.place():
+            ended = False
             try:
                 for submit in submits:
-                    made = await self._gateway.submitter.submit(submit, current_tenant())
-                    ids.append(made.state.spec.request_id)
-                return await self._while_there(request, ids)
-            except BaseException:
-                await asyncio.shield(self._cancel(ids, "its caller went away"))
-                raise
+                    ids.append(await self._begin(submit, held))
+                states = await self._while_there(request, ids)
+                ended = True
+                return states
+            finally:
+                self._holds.release(held, current_caller(), ended=ended)
+
+    async def told(
+        self, request: Request, submit: Submit
+    ) -> AsyncGenerator[StoredEvent | None, None]:
+        """Submit, and give what happens to the request as it does, to its end.
+
+        It is accepted before anything is given, so that a refusal is raised here. A caller that
+        goes away takes its request with it, also while nothing is sent.
+        """
+        held: list[str] = []
+        events = self._told(request, await self._begin(submit, held), held)
+        # Begun, it lets go by itself even where nobody ever asks for more of it.
+        await anext(events)
+        return events
+
+    async def _told(
+        self, request: Request, request_id: str, held: list[str]
+    ) -> AsyncGenerator[StoredEvent | None, None]:
+        caller, ended = current_caller(), False
+        watched = self._gateway.watches.watch(request_id, 0, caller.tenant_id)
+        leaving = asyncio.create_task(self._leave_with(request, held, caller))
+        try:
+            yield None
+            async with aclosing(watched) as events:
+                async for stored in events:
+                    yield stored
+            ended = True
+        finally:
+            leaving.cancel()
+            self._holds.release(held, caller, ended=ended)
+
+    async def _leave_with(self, request: Request, held: list[str], caller: Caller) -> None:
+        """Let go once the caller has gone, however long nothing is to be sent."""
+        await _gone(request)
+        gone, held[:] = list(held), []
+        self._holds.release(gone, caller, ended=False)
+
+    async def _begin(self, submit: Submit, held: list[str]) -> str:
+        """Make a request and hold it; its id."""
+        made = await self._gateway.submitter.submit(submit, current_tenant())
+        request_id = made.state.spec.request_id
+        if self._holds.hold(request_id, made_before=made.repeated):
+            held.append(request_id)
+        return request_id
 
     async def _while_there(self, request: Request, ids: Sequence[str]) -> list[RequestState]:
         ending = asyncio.create_task(self._all(ids))
@@ -100,10 +149,9 @@ class Waiting:
     async def _all(self, ids: Sequence[str]) -> list[RequestState]:
         return await asyncio.gather(*map(self.ended, ids))
 
-    async def _cancel(self, ids: Sequence[str], reason: str) -> None:
-        for request_id in ids:
-            scope = CancelScope(kind=CancelScopeKind.REQUEST, target_id=request_id)
-            await self._gateway.canceller.cancel(scope, reason, current_tenant())
+    async def _cancel(self, request_id: str, reason: str) -> None:
+        scope = CancelScope(kind=CancelScopeKind.REQUEST, target_id=request_id)
+        await self._gateway.canceller.cancel(scope, reason, current_tenant())
 
 
 def require_completed(state: RequestState) -> None:
