@@ -33,7 +33,7 @@ def _telemetry() -> TelemetryConfig:
     return TelemetryConfig(
         otlp_endpoint=config.otlp_endpoint,
         trace_sample=config.trace_sample,
-        trace_folder=folder if folder.is_dir() else None,
+        trace_folder=folder if config.otlp_endpoint is None and folder.is_dir() else None,
     )
 
 

@@ -20,6 +20,8 @@ from fastvideo.scheduling.traces import (
     ParityChecked,
     TraceNote,
 )
+from fastvideo.telemetry import metrics
+from fastvideo.telemetry.instruments import CACHE, CACHE_BYTES, CACHE_LOOKUPS, OUTCOME, TIER
 
 _SIGNED = (GraphUsed, NonFiniteFound, ParityChecked)
 
@@ -32,6 +34,8 @@ class Noting:
         # What happens outside of a step; anybody may add to it.
         self.book = book
         self.memory = memory
+        self._lookups = metrics.counter(CACHE_LOOKUPS)
+        self._bytes = metrics.counter(CACHE_BYTES)
 
     def of_window(
         self, notes: Sequence[TraceNote], accesses: Sequence[CacheAccess]
@@ -66,6 +70,15 @@ class Noting:
         self.book.add(self._accessed([CacheAccess(lookup=lookup, key=entry.key, tier=WORKER_TIER)]))
 
     def _accessed(self, accesses: Sequence[CacheAccess]) -> CacheAccessed:
+        for access in accesses:
+            lookup = access.lookup
+            labels = {
+                CACHE: lookup.cache_class.value,
+                TIER: access.tier,
+                OUTCOME: lookup.outcome.value,
+            }
+            self._lookups.add(1, labels)
+            self._bytes.add(lookup.size_bytes, labels)
         return CacheAccessed(worker_id=self._worker_id, accesses=tuple(accesses))
 
     def _signed(self, note: TraceNote) -> TraceNote:

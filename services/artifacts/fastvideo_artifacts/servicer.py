@@ -1,7 +1,8 @@
 """ArtifactService over gRPC: protobuf outside, the domain inside."""
 
-from collections.abc import AsyncIterator
-from typing import Any, TypeVar
+from collections.abc import AsyncIterator, Mapping
+from types import MappingProxyType
+from typing import Any, Final, TypeVar
 
 from fastvideo import wire
 from fastvideo.api.artifacts.v1 import artifacts_pb2, artifacts_pb2_grpc
@@ -12,11 +13,15 @@ from fastvideo.errors import InvalidField
 from fastvideo.rpc.callers import tenant_of
 from fastvideo.rpc.incoming import incoming, next_message, require_present
 from fastvideo.rpc.unknown_fields import refuse_unknown_fields
-from fastvideo.telemetry import logging
+from fastvideo.telemetry import logging, metrics
+from fastvideo.telemetry.instruments import BYTES_IN, BYTES_OUT, STORED
 from fastvideo_artifacts.catalog import Catalog
 from fastvideo_artifacts.headers import record_of, require_id
 from fastvideo_artifacts.plain_blobs import PlainBlobs
 from fastvideo_artifacts.uploads import Uploads
+
+ARTIFACT: Final = MappingProxyType({STORED: "artifact"})
+BLOB: Final = MappingProxyType({STORED: "blob"})
 
 Put = TypeVar("Put", artifacts_pb2.PutArtifactRequest, artifacts_pb2.PutBlobRequest)
 
@@ -29,6 +34,8 @@ class ArtifactServicer(artifacts_pb2_grpc.ArtifactServiceServicer):
         self._uploads = uploads
         self._blobs = blobs
         self._clock = clock
+        self._received = metrics.counter(BYTES_IN)
+        self._sent = metrics.counter(BYTES_OUT)
 
     async def PutArtifact(
         self,
@@ -43,7 +50,10 @@ class ArtifactServicer(artifacts_pb2_grpc.ArtifactServiceServicer):
             ):
                 preview = await self._preview(artifact, header.preview_artifact_id)
                 record = await self._uploads.put(
-                    artifact, _chunks(messages, context), header.expected_digest, preview
+                    artifact,
+                    self._taken(messages, context, ARTIFACT),
+                    header.expected_digest,
+                    preview,
                 )
         return artifacts_pb2.PutArtifactResponse(record=wire.to_proto(record))
 
@@ -56,6 +66,7 @@ class ArtifactServicer(artifacts_pb2_grpc.ArtifactServiceServicer):
         chunks = self._catalog.read(record, request.start, request.stop)
         yield artifacts_pb2.GetArtifactResponse(record=wire.to_proto(record))
         async for chunk in chunks:
+            self._sent.add(len(chunk), ARTIFACT)
             yield artifacts_pb2.GetArtifactResponse(chunk=chunk)
 
     async def StatArtifact(
@@ -84,7 +95,7 @@ class ArtifactServicer(artifacts_pb2_grpc.ArtifactServiceServicer):
     ) -> artifacts_pb2.PutBlobResponse:
         async with incoming(request_iterator) as messages:
             header = (await _first(messages)).header
-            blob = await self._blobs.put(header, _chunks(messages, context))
+            blob = await self._blobs.put(header, self._taken(messages, context, BLOB))
         return artifacts_pb2.PutBlobResponse(digest=blob.digest, size_bytes=blob.size_bytes)
 
     async def GetBlob(
@@ -92,7 +103,15 @@ class ArtifactServicer(artifacts_pb2_grpc.ArtifactServiceServicer):
     ) -> AsyncIterator[artifacts_pb2.GetBlobResponse]:
         refuse_unknown_fields(request)
         async for chunk in self._blobs.read(request.digest):
+            self._sent.add(len(chunk), BLOB)
             yield artifacts_pb2.GetBlobResponse(chunk=chunk)
+
+    async def _taken(
+        self, messages: AsyncIterator[Put], context: Any, stored: Mapping[str, str]
+    ) -> AsyncIterator[bytes]:
+        async for chunk in _chunks(messages, context):
+            self._received.add(len(chunk), stored)
+            yield chunk
 
     async def _preview(self, artifact: ArtifactRecord, artifact_id: str) -> BufferRef | None:
         """The stored preview that a header names, of the same request."""

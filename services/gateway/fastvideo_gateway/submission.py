@@ -23,6 +23,8 @@ from fastvideo.requests.sampling import SEED_MAX
 from fastvideo.requests.state import evolve, stream_of
 from fastvideo.requests.types import RequestSpec, RequestState
 from fastvideo.requests.validation import resolve_request
+from fastvideo.telemetry import metrics
+from fastvideo.telemetry.instruments import MODEL, REQUEST_KIND, REQUESTS_ACCEPTED
 from fastvideo.telemetry.tracing import current_traceparent
 from fastvideo_gateway.drafts import draft_of
 from fastvideo_gateway.quotas.types import NoQuotas, Quotas
@@ -65,6 +67,7 @@ class Submitter:
         self._inputs = inputs
         self._clock = clock
         self._lengths = PromptLengths()
+        self._accepted_count = metrics.counter(REQUESTS_ACCEPTED)
         self._turns = SessionTurns(log, catalog, self._lengths)
 
     async def submit(self, message: gateway_pb2.SubmitRequestRequest, tenant_id: str) -> Submitted:
@@ -138,6 +141,7 @@ class Submitter:
         # A repeat may be this very append, tried again after the database did not answer.
         if result.repeated and FirstUse.of(result).subject_id != spec.request_id:
             return await self._first(result, digest)
+        self._accepted_count.add(1, {REQUEST_KIND: spec.kind.value, MODEL: spec.model_id})
         return Submitted(evolve(None, event), repeated=False)
 
     async def _first(self, result: AppendResult, digest: str) -> Submitted:

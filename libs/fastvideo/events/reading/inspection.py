@@ -8,7 +8,7 @@ import asyncpg
 
 from fastvideo.events.postgres import EVENTS
 from fastvideo.events.postgres_pool import Connection, PostgresPool
-from fastvideo.events.reading.stats import LogSizes
+from fastvideo.events.reading.stats import LogReaders, LogSizes
 from fastvideo.events.reading.verifying import LogFault
 from fastvideo.events.records import StoredEvent
 
@@ -165,21 +165,25 @@ class PostgresInspection:
     async def sizes(self) -> LogSizes:
         async with self._pool.connection() as connection:
             row = await connection.fetchrow(_SIZES)
-            checkpoints = await connection.fetch(
-                'SELECT projection, partition, "offset" FROM checkpoints'
-            )
+            checkpoints = await _checkpoints(connection)
         assert row is not None
-        readers: defaultdict[str, dict[int, int]] = defaultdict(dict)
-        for name, partition, offset in checkpoints:
-            readers[name][partition] = offset
         streams, size, quarantined, archived = row
         return LogSizes(
             streams=streams,
             bytes=size,
             quarantined=quarantined,
             archived=archived,
-            checkpoints=dict(readers),
+            checkpoints=checkpoints,
         )
+
+    async def readers(self) -> LogReaders:
+        """How far readers came, from a few rows."""
+        async with self._pool.connection() as connection:
+            checkpoints = await _checkpoints(connection)
+            rows = await connection.fetch(
+                "SELECT consumer, count(*) FROM quarantine GROUP BY consumer"
+            )
+        return LogReaders(checkpoints=checkpoints, quarantined=dict(map(tuple, rows)))
 
     async def _changes_allowed(self) -> tuple[LogFault, ...]:
         """Try to change events, in transactions that are undone."""
@@ -190,6 +194,14 @@ class PostgresInspection:
                     said = f"the database allows: {change.split(' WHERE')[0]}"
                     faults.append(LogFault(kind="append_only", message=said))
         return tuple(faults)
+
+
+async def _checkpoints(connection: Connection) -> dict[str, dict[int, int]]:
+    rows = await connection.fetch('SELECT projection, partition, "offset" FROM checkpoints')
+    readers: defaultdict[str, dict[int, int]] = defaultdict(dict)
+    for name, partition, offset in rows:
+        readers[name][partition] = offset
+    return dict(readers)
 
 
 async def _is_allowed(connection: Connection, change: str) -> bool:

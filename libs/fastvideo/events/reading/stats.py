@@ -28,6 +28,16 @@ class LogSizes:
     checkpoints: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogReaders:
+    """How far readers of the log came, and what they put aside."""
+
+    # Reader to its positions, by partition.
+    checkpoints: Mapping[str, Mapping[int, int]]
+    # Consumer to how many events it could not handle.
+    quarantined: Mapping[str, int]
+
+
 class MeasuresLog(Protocol):
     """Whoever can say how large the log is."""
 

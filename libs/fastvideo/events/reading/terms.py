@@ -5,7 +5,8 @@ of them, and so is a decision about several. Those are read from the payload: it
 and only the fields that name something are looked at.
 """
 
-from collections.abc import Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Final
@@ -37,6 +38,7 @@ _NAMING: Final[Mapping[str, str]] = {
     "worker_id": WORKER,
     "tenant_id": TENANT,
 }
+_NAMED: Final = tuple((name, f"{kind}:") for name, kind in _NAMING.items())
 # An event is about the thing whose stream it is in.
 _STREAMS: Final[Mapping[str, str]] = {
     requests.STREAM_PREFIX: REQUEST,
@@ -46,9 +48,6 @@ _STREAMS: Final[Mapping[str, str]] = {
 _PASSED_BY: Final = frozenset(
     {"next_plan", "loop_result", "key", "lookup", "spec", "units", "manifest"}
 )
-
-# Asking a message for so many fields costs less than having it list those that are set.
-ASKED_MAX: Final = 5
 
 
 def term(kind: str, name: str) -> str:
@@ -72,15 +71,15 @@ def terms_of(stored: StoredEvent) -> frozenset[str]:
         metadata = events_pb2.EventMetadata.FromString(stored.metadata)
     except DecodeError:
         return frozenset(found)
-    for name, kind in _NAMING.items():
+    for name, prefix in _NAMED:
         value = getattr(metadata, name)
         if value:
-            found.add(f"{kind}:{value}")
+            found.add(prefix + value)
     plan = _plans().get(stored.type)
     if plan is not None:
         try:
             payload = UPCASTERS.bring_up(stored.type, stored.schema_version, stored.payload)
-            found.update(plan.terms(plan.message.FromString(payload)))
+            plan.collect(plan.message.FromString(payload), found)
         except (CorruptLog, DecodeError):
             return frozenset(found)
     return frozenset(found)
@@ -88,42 +87,33 @@ def terms_of(stored: StoredEvent) -> frozenset[str]:
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """Where in a message names are: in these fields, and in those messages inside it."""
+    """Where in a message names are: in fields of its own, and in those of messages inside it."""
 
     message: type[Message]
-    names: Mapping[str, str]
-    inside: Mapping[str, "_Plan"]
-    # Of those, the fields that hold several messages.
-    repeated: frozenset[str]
+    # Field, and what goes before its value in a term.
+    names: tuple[tuple[str, str], ...]
+    # Fields that hold one message, and those that hold several.
+    single: "tuple[tuple[str, _Plan], ...]"
+    repeated: "tuple[tuple[str, _Plan], ...]"
+    # Fields of which one is set: asking which is cheaper than asking each.
+    chosen: "tuple[tuple[str, Mapping[str, _Plan]], ...]"
 
-    def terms(self, message: Any) -> Iterator[str]:
-        if len(self.inside) > ASKED_MAX:
-            yield from self._terms_of_set(message)
-            return
-        for name, kind in self.names.items():
+    def collect(self, message: Any, found: set[str]) -> None:
+        """Add the terms of a message."""
+        for name, prefix in self.names:
             value = getattr(message, name)
             if value:
-                yield f"{kind}:{value}"
-        for name, plan in self.inside.items():
-            if name in self.repeated:
-                for inner in getattr(message, name):
-                    yield from plan.terms(inner)
-            elif message.HasField(name):
-                yield from plan.terms(getattr(message, name))
-
-    def _terms_of_set(self, message: Any) -> Iterator[str]:
-        """For a message of many members, of which one is set."""
-        for field, value in message.ListFields():
-            name = field.name
-            kind = self.names.get(name)
-            if kind is not None:
-                yield f"{kind}:{value}"
-                continue
-            plan = self.inside.get(name)
-            if plan is None:
-                continue
-            for inner in value if field.is_repeated else (value,):
-                yield from plan.terms(inner)
+                found.add(prefix + value)
+        for name, plan in self.single:
+            if message.HasField(name):
+                plan.collect(getattr(message, name), found)
+        for name, plan in self.repeated:
+            for inner in getattr(message, name):
+                plan.collect(inner, found)
+        for oneof, plans in self.chosen:
+            name = message.WhichOneof(oneof)
+            if name in plans:
+                plans[name].collect(getattr(message, name), found)
 
 
 @cache
@@ -141,17 +131,29 @@ def _plans() -> dict[str, _Plan]:
 
 @cache
 def _plan(descriptor: Descriptor) -> _Plan | None:
-    names: dict[str, str] = {}
-    inside: dict[str, _Plan] = {}
+    names: list[tuple[str, str]] = []
+    single: list[tuple[str, _Plan]] = []
+    repeated: list[tuple[str, _Plan]] = []
+    chosen: defaultdict[str, dict[str, _Plan]] = defaultdict(dict)
     for field in descriptor.fields:
         if field.name in _NAMING and field.message_type is None and not field.is_repeated:
-            names[field.name] = _NAMING[field.name]
+            names.append((field.name, f"{_NAMING[field.name]}:"))
         elif _is_inside(field) and (plan := _plan(field.message_type)) is not None:
-            inside[field.name] = plan
-    if not names and not inside:
+            if field.is_repeated:
+                repeated.append((field.name, plan))
+            elif field.containing_oneof is not None:
+                chosen[field.containing_oneof.name][field.name] = plan
+            else:
+                single.append((field.name, plan))
+    if not (names or single or repeated or chosen):
         return None
-    repeated = frozenset(name for name in inside if descriptor.fields_by_name[name].is_repeated)
-    return _Plan(GetMessageClass(descriptor), names, inside, repeated)
+    return _Plan(
+        GetMessageClass(descriptor),
+        tuple(names),
+        tuple(single),
+        tuple(repeated),
+        tuple(chosen.items()),
+    )
 
 
 def _is_inside(field: Any) -> bool:

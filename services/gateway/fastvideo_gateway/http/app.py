@@ -25,6 +25,7 @@ from fastvideo_gateway.http.guard import Guard
 from fastvideo_gateway.http.health import health_routes
 from fastvideo_gateway.http.live import LiveRoutes
 from fastvideo_gateway.http.login import login_routes
+from fastvideo_gateway.http.metrics import metrics_routes
 from fastvideo_gateway.http.openai.images import OpenAiImages
 from fastvideo_gateway.http.openai.models import OpenAiModels
 from fastvideo_gateway.http.openai.videos import OpenAiVideos
@@ -35,6 +36,7 @@ from fastvideo_gateway.http.refusals import http_error, typed_error, unexpected_
 from fastvideo_gateway.http.replays import ReplayRoutes, Replays
 from fastvideo_gateway.http.requests import RequestRoutes
 from fastvideo_gateway.http.streams import Streams
+from fastvideo_gateway.http.tracing import Traced
 from fastvideo_gateway.http.views import ModelRow, ModelRows
 from fastvideo_gateway.models import ModelDirectory
 from fastvideo_gateway.past import RequestPast
@@ -68,6 +70,7 @@ def http_app(parts: HttpParts, listen: str) -> ASGIApp:
     artifacts, waiting = ArtifactRoutes(parts.artifacts), Waiting(gateway)
     routes: Sequence[BaseRoute] = (
         *health_routes(parts.readiness),
+        *metrics_routes(),
         *LiveRoutes(gateway.watches, gateway.lister, streams).routes,
         *RequestRoutes(gateway.lister, gateway.explainer, parts.past).routes,
         *EventRoutes(parts.reader).routes,
@@ -89,7 +92,7 @@ def http_app(parts: HttpParts, listen: str) -> ASGIApp:
             Exception: unexpected_error,
         },
     )
-    return Guard(app, listen)
+    return Traced(Guard(app, listen))
 
 
 def _models(models: ModelDirectory) -> Route:

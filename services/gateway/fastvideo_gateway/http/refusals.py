@@ -7,6 +7,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from fastvideo.errors import FastVideoError, Unauthenticated
+from fastvideo.telemetry import metrics
+from fastvideo.telemetry.instruments import ERRORS, REASON, reason_label
 from fastvideo.telemetry.logging import get_logger
 from fastvideo_gateway.http.answers import INTERNAL, error_record, json_answer, status_of
 from fastvideo_gateway.http.openai.errors import PREFIX, openai_answer
@@ -17,6 +19,7 @@ _LOG: Final = get_logger(__name__)
 
 def refusal(path: str, record: ErrorRecord, status: int) -> Response:
     """The answer of an error on a path."""
+    metrics.counter(ERRORS).add(1, {REASON: reason_label(record.reason)})
     if path.startswith(PREFIX):
         return openai_answer(record, status)
     return json_answer(Refused(record), status)
