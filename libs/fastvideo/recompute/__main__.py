@@ -34,6 +34,7 @@ from fastvideo.replay.types import (
     ReplayRequest,
 )
 from fastvideo.requests.failures import error_detail
+from fastvideo.rpc.tls import ClientTls
 
 _LEFT: Final = 3
 
@@ -80,8 +81,14 @@ def _replay(
     if not options.artifacts:
         tell(run_replay(asked, run, setup, NoSources(), tell))
         return
-    with ArtifactServiceSources(options.artifacts) as sources:
+    with ArtifactServiceSources(options.artifacts, _tls(options)) as sources:
         tell(run_replay(asked, run, setup, sources, tell))
+
+
+def _tls(options: argparse.Namespace) -> ClientTls | None:
+    if options.tls_ca is None:
+        return None
+    return ClientTls(options.tls_ca, options.tls_cert, options.tls_key, options.tls_peer_name)
 
 
 _FIELD: Final = {ReplayProgress: "progress", Comparison: "comparison", ReplayReport: "report"}
@@ -106,6 +113,10 @@ def _parser() -> argparse.ArgumentParser:
         help="import name of a package with a model family; may be given again",
     )
     parser.add_argument("--artifacts", default="", help="host:port of ArtifactService")
+    parser.add_argument("--tls-ca", type=Path, help="CA of the service's certificate")
+    parser.add_argument("--tls-cert", type=Path, help="what is shown to it")
+    parser.add_argument("--tls-key", type=Path)
+    parser.add_argument("--tls-peer-name", default="", help="name that its certificate has")
     parser.add_argument(
         "--threads", type=int, help="threads of a forward; the run's own when left out"
     )

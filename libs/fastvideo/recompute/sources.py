@@ -9,8 +9,9 @@ import grpc
 from fastvideo.api.artifacts.v1 import artifacts_pb2, artifacts_pb2_grpc
 from fastvideo.blobs import CorruptBlob
 from fastvideo.errors import FailedPrecondition, ResourceExhausted
-from fastvideo.rpc.channel import connection_arguments
+from fastvideo.rpc.channel import open_blocking_channel
 from fastvideo.rpc.errors import from_rpc_error
+from fastvideo.rpc.tls import ClientTls
 
 BYTES_MAX: Final = 1 << 30
 """The most that is fetched at once."""
@@ -48,9 +49,8 @@ class ArtifactServiceSources:
     A gateway's address serves artifacts too, but gives blobs to nobody.
     """
 
-    def __init__(self, address: str) -> None:
-        options = [*connection_arguments(), ("grpc.enable_http_proxy", 0)]
-        self._channel = grpc.insecure_channel(address, options=options)
+    def __init__(self, address: str, tls: ClientTls | None = None) -> None:
+        self._channel = open_blocking_channel(address, tls=tls)
         self._stub: Any = artifacts_pb2_grpc.ArtifactServiceStub(self._channel)
 
     def get(self, artifact_id: str) -> bytes:

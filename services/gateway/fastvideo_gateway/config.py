@@ -5,7 +5,9 @@ from pathlib import Path
 
 from fastvideo.events.open_log import LogConfig, master_key_of
 from fastvideo.events.sealing.keys import MasterKey
+from fastvideo.rpc.tls import TlsConfig
 from fastvideo.service import Environment
+from fastvideo.service.tls import tls_of
 from fastvideo.telemetry.config import TelemetryConfig
 from fastvideo_gateway.access.config import AccessConfig, access_of
 
@@ -39,6 +41,9 @@ class Config:
     # The key of the keys under which the log has what tenants write; None keeps it as it is.
     master_key: MasterKey | None = field(default=None, repr=False)
     access: AccessConfig = field(default_factory=AccessConfig)
+    # Where replicas keep quotas together; without it each keeps its own.
+    redis_url: str = field(default="", repr=False)
+    tls: TlsConfig = field(default_factory=TlsConfig)
     log_level: str = "INFO"
     telemetry: TelemetryConfig = field(default_factory=TelemetryConfig)
 
@@ -70,6 +75,8 @@ def load_config(environment: Environment) -> Config:
             environment.path("FASTVIDEO_ADMIN_KEY_FILE"),
             (listen, http_listen),
         ),
+        redis_url=environment.text("FASTVIDEO_REDIS_URL"),
+        tls=tls_of(environment),
         nats_url=environment.text("FASTVIDEO_NATS_URL"),
         shard=environment.text("FASTVIDEO_SHARD", "0"),
         models=environment.words("FASTVIDEO_MODELS") or None,

@@ -33,6 +33,7 @@ from fastvideo.replay.types import (
 from fastvideo.replay.what_if import WhatIfSource, replay_what_if
 from fastvideo.rpc.channel import open_channel
 from fastvideo.rpc.errors import from_rpc_error
+from fastvideo.rpc.tls import ClientTls
 from fastvideo.scheduling.deployed import DeployedModels
 from fastvideo.scheduling.events import WorkerAttached
 from fastvideo.telemetry import tracing
@@ -72,6 +73,8 @@ class ReplayParts:
     behaviors: Behaviors
     catalog: Catalog
     shard: str
+    # How workers are dialled; None is in the clear.
+    tls: ClientTls | None = None
 
 
 class _Places:
@@ -184,17 +187,20 @@ class Replayer:
         *others, last = _suited(await self._parts.workers.attached_workers(), run)
         for worker in others:
             try:
-                return await _replay_at(worker, asked, board)
+                return await _replay_at(worker, asked, board, self._parts.tls)
             except (ResourceExhausted, Unavailable):
                 # It runs a replay already, or is gone; another one may not.
                 continue
-        return await _replay_at(last, asked, board)
+        return await _replay_at(last, asked, board, self._parts.tls)
 
 
 async def _replay_at(
-    worker: WorkerAttached, asked: worker_pb2.ReplayRequest, board: Board
+    worker: WorkerAttached,
+    asked: worker_pb2.ReplayRequest,
+    board: Board,
+    tls: ClientTls | None,
 ) -> ReplayReport:
-    async with _worker_stub(worker.address) as stub:
+    async with _worker_stub(worker.address, tls) as stub:
         async for answer in stub.Replay(asked):
             message = answer.response
             match message.WhichOneof("message"):
@@ -256,10 +262,10 @@ def _suited(workers: tuple[WorkerAttached, ...], run: LoggedRun) -> list[WorkerA
 
 @asynccontextmanager
 async def _worker_stub(
-    address: str,
+    address: str, tls: ClientTls | None
 ) -> AsyncIterator["worker_pb2_grpc.WorkerServiceAsyncStub"]:
     try:
-        async with open_channel(address) as channel:
+        async with open_channel(address, tls=tls) as channel:
             yield worker_pb2_grpc.WorkerServiceStub(channel)
     except grpc.aio.AioRpcError as error:
         raise from_rpc_error(error) from error

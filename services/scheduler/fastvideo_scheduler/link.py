@@ -13,6 +13,7 @@ from typing import Final
 
 from fastvideo.clock import Clock
 from fastvideo.errors import FastVideoError, Fenced
+from fastvideo.rpc.tls import ClientTls
 from fastvideo.scheduling.effects import WorkerCommand
 from fastvideo.scheduling.events import (
     WorkerAttached,
@@ -48,11 +49,12 @@ Take = Callable[[LinkInput, Committed], Awaitable[None]]
 
 @dataclass(frozen=True, slots=True)
 class LinkTerms:
-    """Who dials, under which epoch, and how long silence may last."""
+    """Who dials, under which epoch, how long silence may last, and whom the dialler trusts."""
 
     scheduler_id: str
     epoch: int
     timeout_s: float
+    tls: ClientTls | None = None
 
 
 class WorkerLink:
@@ -146,6 +148,7 @@ class WorkerLink:
             timeout_s=self._terms.timeout_s,
             attach_s_max=left_s if self._known else ATTACH_S_MAX,
             resume=(self.worker.incarnation, self._reported) if self._known else None,
+            tls=self._terms.tls,
         )
         self._stream = WorkerStream(
             self.worker, terms, self._receive, lambda: self._acknowledged, self._clock

@@ -18,6 +18,7 @@ from fastvideo.clock import Clock
 from fastvideo.errors import FastVideoError, Fenced, Unavailable
 from fastvideo.rpc.channel import open_channel
 from fastvideo.rpc.errors import from_rpc_error
+from fastvideo.rpc.tls import ClientTls
 from fastvideo.scheduling.commands import (
     CancelStream,
     ExecuteBatch,
@@ -103,6 +104,7 @@ class StreamTerms:
     attach_s_max: float
     # The worker's incarnation and last report, when its loops shall go on.
     resume: tuple[str, int] | None = None
+    tls: ClientTls | None = None
 
 
 class WorkerStream:
@@ -151,7 +153,7 @@ class WorkerStream:
     async def run(self) -> FastVideoError:
         """Dial and stay until either side ends it; gives the error that ended it."""
         try:
-            async with open_channel(self._worker.address) as channel:
+            async with open_channel(self._worker.address, tls=self._terms.tls) as channel:
                 stub: WorkerServiceAsyncStub = worker_pb2_grpc.WorkerServiceStub(channel)
                 await self._attach(stub)
             return self._failure or Unavailable("the worker ended the stream")

@@ -147,6 +147,7 @@ async def running_sessions(config: Config) -> AsyncIterator[RunningSessions]:
                 config.listen,
                 [service, projections.service()],
                 interceptors=[CallerInterceptor(service_caller)],
+                tls=config.tls.server,
             )
         )
         yield RunningSessions(server.address, core, task)

@@ -5,7 +5,9 @@ from pathlib import Path
 
 from fastvideo.events.open_log import LogConfig, master_key_of
 from fastvideo.events.sealing.keys import MasterKey
+from fastvideo.rpc.tls import TlsConfig
 from fastvideo.service import Environment
+from fastvideo.service.tls import tls_of
 from fastvideo.telemetry.config import TelemetryConfig
 
 
@@ -29,6 +31,7 @@ class Config:
     s3_endpoint: str = ""
     # The key of the keys under which the log has what tenants write; None keeps it as it is.
     master_key: MasterKey | None = field(default=None, repr=False)
+    tls: TlsConfig = field(default_factory=TlsConfig)
     log_level: str = "INFO"
     telemetry: TelemetryConfig = field(default_factory=TelemetryConfig)
 
@@ -58,6 +61,7 @@ def load_config(environment: Environment) -> Config:
         prompt_memory_limit=environment.count(
             "FASTVIDEO_SESSION_PROMPTS", Config.prompt_memory_limit
         ),
+        tls=tls_of(environment),
         log_level=environment.log_level,
         telemetry=environment.telemetry,
     )

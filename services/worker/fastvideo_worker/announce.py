@@ -9,6 +9,7 @@ import grpc
 
 from fastvideo.api.scheduler.v1 import scheduler_pb2, scheduler_pb2_grpc
 from fastvideo.rpc.channel import open_channel
+from fastvideo.rpc.tls import ClientTls
 from fastvideo.telemetry.logging import get_logger
 
 _LOG: Final = get_logger(__name__)
@@ -22,6 +23,7 @@ async def announce(
     addresses: Sequence[str],
     request: scheduler_pb2.AnnounceWorkerRequest,
     is_attached: Callable[[], bool],
+    tls: ClientTls | None = None,
 ) -> None:
     """Announce to all schedulers, often while none is attached; runs until it is cancelled."""
     if not addresses:
@@ -29,7 +31,7 @@ async def announce(
     async with AsyncExitStack() as stack:
         stubs = [
             scheduler_pb2_grpc.SchedulerServiceStub(
-                await stack.enter_async_context(open_channel(address))
+                await stack.enter_async_context(open_channel(address, tls=tls))
             )
             for address in addresses
         ]

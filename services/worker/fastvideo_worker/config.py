@@ -5,7 +5,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from fastvideo.errors import InvalidField
+from fastvideo.rpc.tls import TlsConfig
 from fastvideo.service import Environment
+from fastvideo.service.tls import tls_of
 from fastvideo.telemetry.config import TelemetryConfig
 
 
@@ -41,6 +43,7 @@ class Config:
     keep_loops_s: float = 30.0
     # Fail a unit whose output is not finite at once, and name the step and the component.
     watch_finite: bool = True
+    tls: TlsConfig = field(default_factory=TlsConfig)
     log_level: str = "INFO"
     telemetry: TelemetryConfig = field(default_factory=TelemetryConfig)
 
@@ -72,6 +75,7 @@ def load_config(environment: Environment) -> Config:
         ),
         keep_loops_s=environment.number("FASTVIDEO_KEEP_LOOPS_S", defaults.keep_loops_s, least=0),
         watch_finite=environment.switch("FASTVIDEO_WATCH_FINITE", defaults.watch_finite),
+        tls=tls_of(environment),
         log_level=environment.log_level,
         telemetry=environment.telemetry,
     )
