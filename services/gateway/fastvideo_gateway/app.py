@@ -23,6 +23,7 @@ from fastvideo.events.reading.reader import LogReader
 from fastvideo.events.store import Appends, EventLog
 from fastvideo.events.subscription import PollLimits
 from fastvideo.events.wakeups import Wakeups
+from fastvideo.requests.standing import Standings
 from fastvideo.rpc.callers import CallerInterceptor
 from fastvideo.rpc.channel import open_channel
 from fastvideo.rpc.outgoing import with_tenant
@@ -45,16 +46,19 @@ from fastvideo_gateway.http.listener import HttpListener
 from fastvideo_gateway.index import RequestIndex
 from fastvideo_gateway.index_postgres import PostgresIndex
 from fastvideo_gateway.listing import Lister
+from fastvideo_gateway.log_gauges import LogGauges
 from fastvideo_gateway.models import ModelDirectory
 from fastvideo_gateway.offers import offered_models
 from fastvideo_gateway.parity import ParityRecorder
 from fastvideo_gateway.past import RequestPast
 from fastvideo_gateway.proxy import ArtifactProxy, SessionProxy
+from fastvideo_gateway.quotas.following import UsageSource
+from fastvideo_gateway.quotas.keeping import KeptQuotas
+from fastvideo_gateway.quotas.shared import RedisLedger
 from fastvideo_gateway.replay_service import replay_service
 from fastvideo_gateway.replaying import Replayer, ReplayParts
 from fastvideo_gateway.served import ServedStates
 from fastvideo_gateway.service import GatewayParts, GatewayService
-from fastvideo_gateway.standing import Standings
 from fastvideo_gateway.stored_inputs import StoredInputs
 from fastvideo_gateway.submission import ChecksInputs, Submitter
 from fastvideo_gateway.watching import WatchHub
@@ -74,6 +78,7 @@ class Core:
     projector: Projector
     tenants: TenantDirectory
     keys: Keys
+    quotas: KeptQuotas
 
     async def run(self) -> None:
         """Follow the log for lists and watches, for ever; ends by cancellation."""
@@ -81,6 +86,7 @@ class Core:
             group.create_task(self.projector.run(), name="projector")
             group.create_task(self.parts.watches.run(), name="watches")
             group.create_task(self.tenants.run(), name="tenants")
+            group.create_task(self.quotas.run(), name="quotas")
 
 
 def assemble(
@@ -95,16 +101,20 @@ def assemble(
     clock: Clock | None = None,
     shard: str = "0",
     engines: Engines | None = None,
+    shared_quotas: RedisLedger | None = None,
 ) -> Core:
     """The parts over any log and any index."""
     clock = clock or SystemClock()
     projector = Projector(log, index, wakeups, polling)
     lister = Lister(index, projector)
     standings = Standings(log)
+    tenants = TenantDirectory(log, wakeups, polling)
+    usage = UsageSource(log, index.under_way, clock, wakeups, polling)
+    quotas = KeptQuotas(tenants, usage, shared_quotas)
     parts = GatewayParts(
         log=log,
         standings=standings,
-        submitter=Submitter(log, appender, catalog, inputs, clock),
+        submitter=Submitter(log, appender, catalog, inputs, clock, quotas),
         lister=lister,
         canceller=Canceller(log, appender, lister, catalog, clock),
         watches=WatchHub(log, wakeups, polling, standings=standings),
@@ -113,8 +123,7 @@ def assemble(
         parity=ParityRecorder(log, appender, catalog, clock),
         engines=engines or Engines({}),
     )
-    tenants = TenantDirectory(log, wakeups, polling)
-    return Core(parts, projector, tenants, Keys(log, appender, tenants, clock))
+    return Core(parts, projector, tenants, Keys(log, appender, tenants, clock), quotas)
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,23 +142,28 @@ class RunningGateway:
 async def running_gateway(config: Config) -> AsyncIterator[RunningGateway]:
     """Serve inside the block. Raises Unavailable when the database or a port cannot be had."""
     catalog = offered_models(config.models, config.checkpoints, config.families)
+    tls = config.tls
     async with AsyncExitStack() as stack:
         opened = await open_log(config.log)
         stack.push_async_callback(opened.close)
         log = opened.store
-        index = await PostgresIndex.open(config.postgres_dsn, await log.log_epoch())
+        log_epoch = await log.log_epoch()
+        index = await PostgresIndex.open(config.postgres_dsn, log_epoch)
         stack.push_async_callback(index.close)
+        shared_quotas = RedisLedger(config.redis_url, log_epoch) if config.redis_url else None
+        if shared_quotas is not None:
+            stack.push_async_callback(shared_quotas.close)
         _, wakeups = await stack.enter_async_context(open_bus(config.nats_url))
         appender = await stack.enter_async_context(Appender(log, wakeups))
         artifacts = await stack.enter_async_context(
-            open_channel(config.artifacts_address, interceptors=with_tenant())
+            open_channel(config.artifacts_address, tls=tls.client, interceptors=with_tenant())
         )
         sessions = await stack.enter_async_context(
-            open_channel(config.sessions_address, interceptors=with_tenant())
+            open_channel(config.sessions_address, tls=tls.client, interceptors=with_tenant())
         )
         schedulers = {
             address: scheduler_pb2_grpc.SchedulerServiceStub(
-                await stack.enter_async_context(open_channel(address))
+                await stack.enter_async_context(open_channel(address, tls=tls.client))
             )
             for address in config.scheduler_addresses
         }
@@ -167,6 +181,7 @@ async def running_gateway(config: Config) -> AsyncIterator[RunningGateway]:
             polling=polling,
             shard=config.shard,
             engines=Engines(schedulers),
+            shared_quotas=shared_quotas,
         )
         event_log = await stack.enter_async_context(
             open_event_log(
@@ -190,6 +205,7 @@ async def running_gateway(config: Config) -> AsyncIterator[RunningGateway]:
                 behaviors=event_log.behaviors,
                 catalog=catalog,
                 shard=config.shard,
+                tls=tls.client,
             )
         )
         door = config.access.door(core.tenants, SystemClock())
@@ -207,6 +223,7 @@ async def running_gateway(config: Config) -> AsyncIterator[RunningGateway]:
                 key_service(core.keys),
             ),
             interceptors=[CallerInterceptor(door.entering, METHODS)],
+            tls=tls.server,
             ready=False,
         )
         readiness = Readiness()
@@ -280,6 +297,7 @@ async def _run(core: Core, event_log: EventLogParts, readiness: Readiness, serve
     async with asyncio.TaskGroup() as group:
         group.create_task(core.run(), name="core")
         group.create_task(event_log.run(), name="event-log")
+        group.create_task(LogGauges(event_log).run(), name="log-gauges")
         checking = keep_checking(
             readiness, event_log.log, core.parts.models, core.tenants, server.set_ready
         )
