@@ -5,7 +5,11 @@ from dataclasses import dataclass
 
 from fastvideo.artifacts.types import ArtifactRecord
 from fastvideo.blobs import BlobStore
-from fastvideo.errors import FailedPrecondition, InvalidField, NotFound
+from fastvideo.clock import Clock
+from fastvideo.errors import FailedPrecondition, Gone, InvalidField, NotFound
+from fastvideo.requests.lifetimes import DELETED, require_media
+from fastvideo.requests.standing import Standings
+from fastvideo.requests.types import RequestState
 from fastvideo.rpc.paging import checked_page_size
 from fastvideo_artifacts.history import ArtifactHistory
 from fastvideo_artifacts.owners import is_of
@@ -22,32 +26,52 @@ class RecordPage:
 class Catalog:
     """Reads come straight from the log, so they are never behind a put, nor lost at a restart."""
 
-    def __init__(self, history: ArtifactHistory, blobs: BlobStore) -> None:
+    def __init__(
+        self, history: ArtifactHistory, blobs: BlobStore, requests: Standings, clock: Clock
+    ) -> None:
         self._history = history
         self._blobs = blobs
+        self._requests = requests
+        self._clock = clock
 
     async def find(self, artifact_id: str, tenant_id: str | None = None) -> ArtifactRecord:
         """The artifact's record; its digest is empty until it is completed.
 
-        For a tenant only what is the tenant's exists. Raises NotFound, and FailedPrecondition when
-        the bytes of a completed one are gone.
+        For a tenant only what is the tenant's exists, and not that of a deleted request. Raises
+        NotFound, and FailedPrecondition when the bytes of a completed one were lost.
         """
         state = (await self._history.read(artifact_id)).state
         if state is None or not is_of(tenant_id, state.record.tenant_id):
-            raise NotFound(f"artifact {artifact_id} does not exist", subject=artifact_id)
+            raise _unknown(artifact_id)
         record = state.record
-        if state.completed and not await self._blobs.exists(record.digest):
+        request = await self._request_of(record)
+        if tenant_id is not None and request is not None and request.deleted_at is not None:
+            raise _unknown(artifact_id)
+        if not state.completed or state.deleted or await self._blobs.exists(record.digest):
+            return record
+        # They may have been given up a moment ago.
+        state = (await self._history.read(artifact_id)).state
+        if state is None or not state.deleted:
             raise FailedPrecondition(
                 f"the bytes of artifact {artifact_id} are gone from the store",
                 reason="BLOB_MISSING",
                 subject=artifact_id,
                 attributes={"digest": record.digest},
             )
-        return record
+        return state.record
 
     async def find_whole(self, artifact_id: str, tenant_id: str | None = None) -> ArtifactRecord:
-        """As `find`; FailedPrecondition also when the artifact is not completed yet."""
+        """As `find`, for its bytes.
+
+        Raises FailedPrecondition also when the artifact is not completed yet, and Gone when it has
+        expired or was deleted, whether or not the bytes are there still.
+        """
         record = await self.find(artifact_id, tenant_id)
+        request = await self._request_of(record)
+        if request is not None:
+            require_media(request, self._clock.now(), artifact_id)
+        if record.deleted_at is not None or (request is not None and request.deleted_at):
+            raise Gone(f"artifact {artifact_id} was deleted", reason=DELETED, subject=artifact_id)
         if record.completed_at is None:
             raise FailedPrecondition(
                 f"artifact {artifact_id} is not completed",
@@ -55,6 +79,10 @@ class Catalog:
                 subject=artifact_id,
             )
         return record
+
+    async def _request_of(self, record: ArtifactRecord) -> RequestState | None:
+        request_id = record.producer.request_id
+        return await self._requests.read(request_id) if request_id else None
 
     def read(self, record: ArtifactRecord, start: int, stop: int) -> AsyncIterator[bytes]:
         """The bytes from `start` to before `stop`; a stop of 0 is the end.
@@ -86,3 +114,7 @@ class Catalog:
         page = records[first : first + size]
         more = first + len(page) < len(records)
         return RecordPage(page, page[-1].artifact_id if more else "")
+
+
+def _unknown(artifact_id: str) -> NotFound:
+    return NotFound(f"artifact {artifact_id} does not exist", subject=artifact_id)

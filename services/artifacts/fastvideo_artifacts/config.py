@@ -3,7 +3,9 @@
 from dataclasses import dataclass, field
 from datetime import timedelta
 
+from fastvideo.rpc.tls import TlsConfig
 from fastvideo.service import Environment
+from fastvideo.service.tls import tls_of
 from fastvideo.telemetry.config import TelemetryConfig
 
 MIB = 1024 * 1024
@@ -29,6 +31,9 @@ class Config:
     update_every_bytes: int = 8 * MIB
     # How long a blob without a record is kept.
     blobs_kept: timedelta = timedelta(hours=24)
+    # Seconds between two looks for what has expired or was deleted.
+    sweep_s: float = 15.0
+    tls: TlsConfig = field(default_factory=TlsConfig)
     log_level: str = "INFO"
     telemetry: TelemetryConfig = field(default_factory=TelemetryConfig)
 
@@ -50,6 +55,8 @@ def load_config(environment: Environment) -> Config:
             "FASTVIDEO_ARTIFACT_UPDATE_BYTES", Config.update_every_bytes
         ),
         blobs_kept=timedelta(hours=environment.number("FASTVIDEO_BLOB_HOURS_KEPT", 24, least=1)),
+        sweep_s=environment.number("FASTVIDEO_SWEEP_SECONDS", Config.sweep_s, least=0.05),
+        tls=tls_of(environment),
         log_level=environment.log_level,
         telemetry=environment.telemetry,
     )

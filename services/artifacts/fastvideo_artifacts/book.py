@@ -1,0 +1,243 @@
+"""What is due to go: a projection of the log in Postgres, for the sweeper alone.
+
+It finds work; it decides nothing. Whatever it says is looked up in the log before it is done.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from fastvideo import wire
+from fastvideo.artifacts.events import (
+    ArtifactCompleted,
+    ArtifactDeleted,
+    BlobRemovalDecided,
+    BlobRemoved,
+)
+from fastvideo.artifacts.removal import STREAM_PREFIX as BLOB_PREFIX
+from fastvideo.artifacts.state import stream_of as artifact_stream_of
+from fastvideo.events.catalog import TERMINAL, check_known, payload_of
+from fastvideo.events.postgres_pool import Connection
+from fastvideo.events.projections.postgres import Layout, PostgresProjection
+from fastvideo.events.records import StoredEvent
+from fastvideo.events.types import EventMetadata
+from fastvideo.requests.events import RequestAccepted, RequestDeleted, RequestExpired
+from fastvideo.requests.lifetimes import expiry
+from fastvideo.requests.sealing import TenantErased
+from fastvideo.requests.state import STREAM_PREFIX as REQUEST_PREFIX
+from fastvideo.rpc.identity import DEFAULT_TENANT
+
+ARTIFACT_PREFIX: Final = artifact_stream_of("")
+
+LAYOUT: Final = Layout(
+    schema="artifacts",
+    version=1,
+    statements=(
+        # Requests with a lifetime, and those that were deleted.
+        """
+        CREATE TABLE {schema}.requests (
+            request_id text COLLATE "C" NOT NULL PRIMARY KEY,
+            ttl_s bigint,
+            expires_at timestamptz,
+            expired boolean NOT NULL,
+            deleted boolean NOT NULL
+        )
+        """,
+        """
+        CREATE INDEX requests_to_expire ON {schema}.requests (expires_at)
+            WHERE expires_at IS NOT NULL AND NOT expired
+        """,
+        """
+        CREATE TABLE {schema}.artifacts (
+            artifact_id text COLLATE "C" NOT NULL PRIMARY KEY,
+            request_id text COLLATE "C" NOT NULL,
+            tenant_id text COLLATE "C" NOT NULL,
+            digest text COLLATE "C" NOT NULL,
+            completed_at timestamptz NOT NULL,
+            deleted boolean NOT NULL
+        )
+        """,
+        "CREATE INDEX artifacts_of_digest ON {schema}.artifacts (digest)",
+        """
+        CREATE INDEX artifacts_of_request ON {schema}.artifacts (request_id) WHERE NOT deleted
+        """,
+        "CREATE INDEX artifacts_of_tenant ON {schema}.artifacts (tenant_id) WHERE NOT deleted",
+        # Whether some artifact gave the bytes up, and what their own stream says of them: two
+        # kinds of streams, of which neither waits for the other.
+        """
+        CREATE TABLE {schema}.blobs (
+            digest text COLLATE "C" NOT NULL PRIMARY KEY,
+            given_up boolean NOT NULL,
+            state text COLLATE "C" NOT NULL
+        )
+        """,
+        """
+        CREATE INDEX blobs_to_remove ON {schema}.blobs (digest)
+            WHERE given_up AND state <> 'removed'
+        """,
+        """
+        CREATE TABLE {schema}.erased (
+            tenant_id text COLLATE "C" NOT NULL PRIMARY KEY,
+            at timestamptz NOT NULL
+        )
+        """,
+    ),
+)
+
+_ACCEPT: Final = """
+INSERT INTO requests VALUES ($1, $2, NULL, false, false) ON CONFLICT (request_id) DO NOTHING
+"""
+_DELETE: Final = """
+INSERT INTO requests VALUES ($1, NULL, NULL, false, true)
+    ON CONFLICT (request_id) DO UPDATE SET deleted = true
+"""
+_TTL: Final = "SELECT ttl_s FROM requests WHERE request_id = $1"
+_END: Final = "UPDATE requests SET expires_at = $2 WHERE request_id = $1"
+_EXPIRE: Final = "UPDATE requests SET expired = true WHERE request_id = $1"
+_COMPLETE: Final = """
+INSERT INTO artifacts VALUES ($1, $2, $3, $4, $5, false)
+    ON CONFLICT (artifact_id) DO UPDATE SET
+        digest = excluded.digest, completed_at = excluded.completed_at, deleted = false
+"""
+_GIVE_UP: Final = "UPDATE artifacts SET deleted = true WHERE artifact_id = $1"
+_GIVEN_UP: Final = """
+INSERT INTO blobs VALUES ($1, true, 'used') ON CONFLICT (digest) DO UPDATE SET given_up = true
+"""
+_BLOB: Final = """
+INSERT INTO blobs VALUES ($1, false, $2) ON CONFLICT (digest) DO UPDATE SET state = excluded.state
+"""
+_ERASE: Final = """
+INSERT INTO erased AS e VALUES ($1, $2)
+    ON CONFLICT (tenant_id) DO UPDATE SET at = greatest(e.at, excluded.at)
+"""
+
+_TO_EXPIRE: Final = """
+SELECT request_id FROM requests WHERE expires_at <= $1 AND NOT expired ORDER BY expires_at LIMIT $2
+"""
+_DUE: Final = """
+SELECT a.artifact_id, 'deleted' AS reason FROM requests r JOIN artifacts a USING (request_id)
+    WHERE r.deleted AND NOT a.deleted
+UNION ALL
+SELECT a.artifact_id, 'expired' FROM requests r JOIN artifacts a USING (request_id)
+    WHERE r.expires_at <= $1 AND NOT r.deleted AND NOT a.deleted
+UNION ALL
+SELECT a.artifact_id, 'tenant_erased' FROM erased e JOIN artifacts a USING (tenant_id)
+    WHERE a.completed_at < e.at AND NOT a.deleted
+LIMIT $2
+"""
+_UNUSED: Final = """
+SELECT digest FROM blobs b WHERE given_up AND state <> 'removed'
+    AND NOT EXISTS (SELECT FROM artifacts a WHERE a.digest = b.digest AND NOT a.deleted)
+    ORDER BY digest LIMIT $1
+"""
+_USED: Final = "SELECT EXISTS (SELECT FROM artifacts WHERE digest = $1 AND NOT deleted)"
+
+
+@dataclass(frozen=True, slots=True)
+class DueArtifact:
+    """An artifact whose bytes are to be given up, and why."""
+
+    artifact_id: str
+    reason: str
+
+
+class SweepBook(PostgresProjection):
+    """Lifetimes, deletions, and who has which bytes."""
+
+    layout = LAYOUT
+
+    async def to_expire(self, now: datetime, limit: int) -> tuple[str, ...]:
+        """Requests whose lifetime has passed and whose history does not say so."""
+        async with self._pool.connection() as connection:
+            rows = await connection.fetch(_TO_EXPIRE, now, limit)
+        return tuple(row["request_id"] for row in rows)
+
+    async def due(self, now: datetime, limit: int) -> tuple[DueArtifact, ...]:
+        """Artifacts whose bytes are to be given up, each once."""
+        async with self._pool.connection() as connection:
+            rows = await connection.fetch(_DUE, now, limit)
+        reasons = {row["artifact_id"]: row["reason"] for row in reversed(rows)}
+        return tuple(DueArtifact(*one) for one in reasons.items())
+
+    async def unused(self, limit: int) -> tuple[str, ...]:
+        """Digests that artifacts had and none has, whose bytes are not known to be gone."""
+        async with self._pool.connection() as connection:
+            rows = await connection.fetch(_UNUSED, limit)
+        return tuple(row["digest"] for row in rows)
+
+    async def is_used(self, digest: str) -> bool:
+        """Whether an artifact has the bytes."""
+        async with self._pool.connection() as connection:
+            return bool(await connection.fetchval(_USED, digest))
+
+    async def _take_in(self, connection: Connection, events: Sequence[StoredEvent]) -> None:
+        for stored in events:
+            if stored.stream_id.startswith(REQUEST_PREFIX):
+                await _take_request(connection, stored)
+            elif stored.stream_id.startswith(ARTIFACT_PREFIX):
+                await _take_artifact(connection, stored)
+            elif stored.stream_id.startswith(BLOB_PREFIX):
+                await _take_blob(connection, stored)
+            elif stored.type == TenantErased.__name__:
+                await _take_erasure(connection, stored)
+
+
+async def _take_request(connection: Connection, stored: StoredEvent) -> None:
+    request_id = stored.stream_id.removeprefix(REQUEST_PREFIX)
+    if stored.type == RequestAccepted.__name__:
+        payload = payload_of(stored)
+        assert isinstance(payload, RequestAccepted)
+        if payload.spec.outputs.ttl_s is not None:
+            await connection.execute(_ACCEPT, request_id, payload.spec.outputs.ttl_s)
+    elif stored.type in TERMINAL:
+        ttl_s = await connection.fetchval(_TTL, request_id)
+        ended_at = wire.decode(EventMetadata, stored.metadata).occurred_at
+        await connection.execute(_END, request_id, expiry(ended_at, ttl_s))
+    elif stored.type == RequestExpired.__name__:
+        await connection.execute(_EXPIRE, request_id)
+    elif stored.type == RequestDeleted.__name__:
+        await connection.execute(_DELETE, request_id)
+    else:
+        # What a newer program says of a request may keep what it made.
+        check_known(stored)
+
+
+async def _take_artifact(connection: Connection, stored: StoredEvent) -> None:
+    if stored.type == ArtifactCompleted.__name__:
+        payload = payload_of(stored)
+        assert isinstance(payload, ArtifactCompleted)
+        record = payload.record
+        await connection.execute(
+            _COMPLETE,
+            record.artifact_id,
+            record.producer.request_id,
+            record.tenant_id or DEFAULT_TENANT,
+            record.digest,
+            stored.recorded_at,
+        )
+    elif stored.type == ArtifactDeleted.__name__:
+        payload = payload_of(stored)
+        assert isinstance(payload, ArtifactDeleted)
+        await connection.execute(_GIVE_UP, payload.artifact_id)
+        await connection.execute(_GIVEN_UP, payload.digest)
+    else:
+        check_known(stored)
+
+
+async def _take_blob(connection: Connection, stored: StoredEvent) -> None:
+    digest = stored.stream_id.removeprefix(BLOB_PREFIX)
+    check_known(stored)
+    states = {
+        ArtifactCompleted.__name__: "used",
+        BlobRemovalDecided.__name__: "removing",
+        BlobRemoved.__name__: "removed",
+    }
+    await connection.execute(_BLOB, digest, states[stored.type])
+
+
+async def _take_erasure(connection: Connection, stored: StoredEvent) -> None:
+    payload = payload_of(stored)
+    assert isinstance(payload, TenantErased)
+    if payload.artifacts:
+        await connection.execute(_ERASE, payload.tenant_id, stored.recorded_at)
