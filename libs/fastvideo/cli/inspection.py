@@ -4,6 +4,7 @@ import dataclasses
 from collections.abc import Sequence
 from contextlib import aclosing
 
+from fastvideo.cli.connection import Target
 from fastvideo.cli.offers import offers_record, told_offers
 from fastvideo.cli.report import (
     event_record,
@@ -14,7 +15,7 @@ from fastvideo.cli.report import (
     request_record,
 )
 from fastvideo.cli.running import run, within
-from fastvideo.client import AsyncClient, ModelSummary
+from fastvideo.client import ModelSummary
 from fastvideo.deployment.card import EngineOffer
 from fastvideo.errors import InvalidField
 from fastvideo.events.types import Event
@@ -27,22 +28,22 @@ PAGE_MAX = 200
 CANCEL_S_MAX = 30.0
 
 
-def show_request(address: str, request_id: str, *, as_json: bool) -> None:
+def show_request(target: Target, request_id: str, *, as_json: bool) -> None:
     """One request."""
 
     async def get() -> RequestState:
-        async with AsyncClient(address) as client:
+        async with target.client() as client:
             return await client.get(request_id)
 
     _print_request(run(get()), as_json=as_json)
 
 
-def list_requests(address: str, status: str, session_id: str, limit: int, *, as_json: bool) -> None:
+def list_requests(target: Target, status: str, session_id: str, limit: int, *, as_json: bool) -> None:
     """The newest requests."""
     allowed = ", ".join(RequestStatus)
     if status and status not in list(RequestStatus):
         raise InvalidField("--status", status, allowed)
-    states = run(_collect(address, RequestStatus(status) if status else None, session_id, limit))
+    states = run(_collect(target, RequestStatus(status) if status else None, session_id, limit))
     if as_json:
         print_json([request_record(state) for state in states])
         return
@@ -55,19 +56,19 @@ def list_requests(address: str, status: str, session_id: str, limit: int, *, as_
     )
 
 
-def record_arrivals(address: str, limit: int) -> None:
+def record_arrivals(target: Target, limit: int) -> None:
     """When the newest requests came and what they asked, one JSON object a line."""
-    for line in recorded_lines(run(_collect(address, None, "", limit))):
+    for line in recorded_lines(run(_collect(target, None, "", limit))):
         print_json(line)
 
 
 async def _collect(
-    address: str, status: RequestStatus | None, session_id: str, limit: int
+    target: Target, status: RequestStatus | None, session_id: str, limit: int
 ) -> list[RequestState]:
     """Requests, the newest first."""
     found: list[RequestState] = []
     token = ""
-    async with AsyncClient(address) as client:
+    async with target.client() as client:
         while len(found) < limit:
             page = await client.list(
                 status=status,
@@ -83,25 +84,25 @@ async def _collect(
 
 
 def cancel_request(
-    address: str, request_id: str, reason: str, *, loop: str, stream: str, as_json: bool
+    target: Target, request_id: str, reason: str, *, loop: str, stream: str, as_json: bool
 ) -> None:
     """Cancel, and show how the request ended."""
 
     async def cancel() -> RequestState:
         what = f"the cancellation of {request_id}"
-        async with AsyncClient(address) as client, within(CANCEL_S_MAX, what):
+        async with target.client() as client, within(CANCEL_S_MAX, what):
             await client.cancel(request_id, loop=loop, stream=stream, reason=reason)
             return await client.wait(request_id)
 
     _print_request(run(cancel()), as_json=as_json)
 
 
-def watch_request(address: str, request_id: str, after: int, *, as_json: bool) -> None:
+def watch_request(target: Target, request_id: str, after: int, *, as_json: bool) -> None:
     """A request's events as they come."""
 
     async def follow() -> None:
         async with (
-            AsyncClient(address) as client,
+            target.client() as client,
             aclosing(client.watch(request_id, after_sequence=after)) as events,
         ):
             async for event in events:
@@ -113,11 +114,11 @@ def watch_request(address: str, request_id: str, after: int, *, as_json: bool) -
     run(follow())
 
 
-def show_models(address: str, *, as_json: bool) -> None:
+def show_models(target: Target, *, as_json: bool) -> None:
     """The models that the server knows."""
 
     async def get() -> tuple[ModelSummary, ...]:
-        async with AsyncClient(address) as client:
+        async with target.client() as client:
             return await client.models()
 
     models = run(get())
@@ -147,11 +148,11 @@ def show_models(address: str, *, as_json: bool) -> None:
         )
 
 
-def show_deployment(address: str, *, as_json: bool) -> None:
+def show_deployment(target: Target, *, as_json: bool) -> None:
     """What the engines behind a gateway offer."""
 
     async def get() -> tuple[EngineOffer, ...]:
-        async with AsyncClient(address) as client:
+        async with target.client() as client:
             return await client.deployment()
 
     offers = run(get())
@@ -162,12 +163,12 @@ def show_deployment(address: str, *, as_json: bool) -> None:
 
 
 def create_session(
-    address: str, model_ids: Sequence[str], timeout_s: int, memory: int, *, as_json: bool
+    target: Target, model_ids: Sequence[str], timeout_s: int, memory: int, *, as_json: bool
 ) -> None:
     """Open a session and show it."""
 
     async def create() -> SessionState:
-        async with AsyncClient(address) as client:
+        async with target.client() as client:
             return await client.create_session(
                 model_ids=model_ids, inactivity_timeout_s=timeout_s, prompt_memory_limit=memory
             )
@@ -175,23 +176,23 @@ def create_session(
     _print_session(run(create()), as_json=as_json)
 
 
-def show_session(address: str, session_id: str, *, as_json: bool) -> None:
+def show_session(target: Target, session_id: str, *, as_json: bool) -> None:
     """One session."""
 
     async def get() -> SessionState:
-        async with AsyncClient(address) as client:
+        async with target.client() as client:
             return await client.get_session(session_id)
 
     _print_session(run(get()), as_json=as_json)
 
 
-def list_sessions(address: str, limit: int, *, as_json: bool) -> None:
+def list_sessions(target: Target, limit: int, *, as_json: bool) -> None:
     """Sessions."""
 
     async def collect() -> list[SessionState]:
         found: list[SessionState] = []
         token = ""
-        async with AsyncClient(address) as client:
+        async with target.client() as client:
             while len(found) < limit:
                 size = min(limit - len(found), PAGE_MAX)
                 page = await client.list_sessions(page_size=size, page_token=token)
@@ -208,11 +209,11 @@ def list_sessions(address: str, limit: int, *, as_json: bool) -> None:
     print_lines([f"{state.session_id}  {state.status.value}" for state in states])
 
 
-def close_session(address: str, session_id: str, *, as_json: bool) -> None:
+def close_session(target: Target, session_id: str, *, as_json: bool) -> None:
     """Close a session and show it."""
 
     async def close() -> SessionState:
-        async with AsyncClient(address) as client:
+        async with target.client() as client:
             return await client.close_session(session_id)
 
     _print_session(run(close()), as_json=as_json)
@@ -238,7 +239,7 @@ def _print_session(state: SessionState, *, as_json: bool) -> None:
 
 
 def _event_line(event: Event) -> str:
-    from fastvideo.cli.progress import describe
+    from fastvideo.client.waiting import describe
 
     return f"{event.stream_version:>5}  {event.recorded_at:%H:%M:%S.%f}  {event.name:<24}  " + (
         describe(event)

@@ -43,7 +43,7 @@ def _about(event: Event) -> str:
 
 def _said(event: Event) -> str:
     """What the event says, where a line can hold it."""
-    from fastvideo.cli.progress import describe
+    from fastvideo.client.waiting import describe
 
     payload = event.payload
     match payload:

@@ -8,15 +8,9 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from fastvideo.cli.failures import tell
+from fastvideo.client.waiting import describe
 from fastvideo.events.types import Event
-from fastvideo.requests.events import (
-    RequestAccepted,
-    RequestCancelRequested,
-    RequestLogged,
-    RequestProgressed,
-    RequestQueued,
-    RequestStarted,
-)
+from fastvideo.requests.events import RequestProgressed
 
 # Lines come at most this often, in parts of the whole.
 LINE_EVERY = 0.1
@@ -42,29 +36,6 @@ class ProgressView(Protocol):
 def progress_view() -> ProgressView:
     """The view that suits standard error."""
     return BarView() if sys.stderr.isatty() else LineView()
-
-
-def describe(event: Event) -> str:
-    """What an event means for progress; empty when it means nothing."""
-    payload = event.payload
-    match payload:
-        case RequestAccepted():
-            return f"{payload.spec.request_id} accepted"
-        case RequestQueued():
-            place = f"place {payload.position}" if payload.position else "waiting"
-            return f"queued, {place}" + (f": {payload.reason}" if payload.reason else "")
-        case RequestStarted():
-            return "started" if payload.attempt <= 1 else f"started, attempt {payload.attempt}"
-        case RequestProgressed() if payload.steps:
-            return f"{payload.node_id} {payload.step}/{payload.steps}"
-        case RequestProgressed():
-            return payload.node_id
-        case RequestCancelRequested():
-            return "cancelling"
-        case RequestLogged():
-            return payload.message
-        case _:
-            return ""
 
 
 class BarView:

@@ -4,26 +4,41 @@
 **API boundary.**
 """
 
-from fastvideo.client.async_client import DEFAULT_MODEL_ID, AsyncClient
+from fastvideo.client.async_client import AsyncClient
+from fastvideo.client.batch_file import BatchItem, read_batch
+from fastvideo.client.batches import BatchResult, run_batch
 from fastvideo.client.calls import CallPolicy
 from fastvideo.client.event_log import LogClient, LogEntries
+from fastvideo.client.explanations import Explained
+from fastvideo.client.generation import Generation, Media
+from fastvideo.client.session import AsyncSession
 from fastvideo.client.sync_client import Client
 from fastvideo.client.sync_event_log import SyncLogClient
-from fastvideo.client.types import ModelSummary, Page, ServableSummary
+from fastvideo.client.sync_session import Session
+from fastvideo.client.types import DEFAULT_MODEL_ID, ModelSummary, Page, ServableSummary
 from fastvideo.events.reading.entries import UnreadableEvent
 from fastvideo.events.reading.filters import EventFilter
 
 __all__ = [
     "DEFAULT_MODEL_ID",
     "AsyncClient",
+    "AsyncSession",
+    "BatchItem",
+    "BatchResult",
     "CallPolicy",
     "Client",
     "EventFilter",
+    "Explained",
+    "Generation",
     "LogClient",
     "LogEntries",
+    "Media",
     "ModelSummary",
     "Page",
     "ServableSummary",
+    "Session",
     "SyncLogClient",
     "UnreadableEvent",
+    "read_batch",
+    "run_batch",
 ]

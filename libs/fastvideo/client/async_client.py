@@ -1,7 +1,8 @@
 """The client for asyncio."""
 
+import asyncio
 import uuid
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from datetime import datetime
 from pathlib import Path
@@ -14,26 +15,32 @@ from fastvideo import wire
 from fastvideo.api.artifacts.v1 import artifacts_pb2_grpc
 from fastvideo.api.common.v1 import request_pb2
 from fastvideo.api.events.v1 import log_pb2_grpc
-from fastvideo.api.gateway.v1 import gateway_pb2, gateway_pb2_grpc
+from fastvideo.api.gateway.v1 import gateway_pb2, gateway_pb2_grpc, keys_pb2_grpc
 from fastvideo.api.replay.v1 import replay_pb2_grpc
-from fastvideo.api.sessions.v1 import sessions_pb2, sessions_pb2_grpc
+from fastvideo.api.sessions.v1 import sessions_pb2_grpc
 from fastvideo.artifacts.types import ArtifactKind, ArtifactRecord
-from fastvideo.client.behaviors import behaviors
-from fastvideo.client.calls import CallPolicy, call
+from fastvideo.client.batch_file import BatchItem
+from fastvideo.client.batches import AT_ONCE, BatchResult, OnItem, run_batch
+from fastvideo.client.calling import Calls
+from fastvideo.client.calls import CallPolicy
 from fastvideo.client.downloads import Download, save
+from fastvideo.client.ending import abandon, require_completed, waited
 from fastvideo.client.event_log import LogClient
-from fastvideo.client.explanations import explain
-from fastvideo.client.replays import OnTold, logged_run, run_replay
+from fastvideo.client.generation import Generation
+from fastvideo.client.keys import KeyClient
+from fastvideo.client.notebook import in_notebook
+from fastvideo.client.past_calls import PastCalls
+from fastvideo.client.session import AsyncSession
+from fastvideo.client.session_calls import SessionCalls
+from fastvideo.client.showing import INLINE_BYTES_MAX, shown
 from fastvideo.client.submission import named_as_given, renamed, submit_message
 from fastvideo.client.summaries import model_summary
-from fastvideo.client.types import ModelSummary, Page
+from fastvideo.client.types import DEFAULT_MODEL_ID, ModelSummary, Page
 from fastvideo.client.uploads import Source, upload
-from fastvideo.client.watch import ENDED, watch
+from fastvideo.client.watch import watch
 from fastvideo.deployment.card import EngineOffer
-from fastvideo.errors import Cancelled, FastVideoError, Unavailable
+from fastvideo.errors import DeadlineExceeded
 from fastvideo.events.types import Event
-from fastvideo.explain.types import Explanation
-from fastvideo.replay.types import LoggedRun, ReplayKind, ReplayReport, ReplayRequest
 from fastvideo.requests.types import (
     OutputSpec,
     RequestState,
@@ -41,33 +48,42 @@ from fastvideo.requests.types import (
     SamplingOverrides,
 )
 from fastvideo.rpc.channel import open_channel
-from fastvideo.scheduling.traces import BehaviorRecorded, ParityChecked
+from fastvideo.rpc.outgoing import with_key
 from fastvideo.scheduling.work import CancelScope, CancelScopeKind
-from fastvideo.sessions.types import SessionState
 from fastvideo.telemetry import tracing
 
-DEFAULT_MODEL_ID: Final = "moving-digits"
+# The server cancels a running request first, and waits for that.
+DELETE_S: Final = 60.0
 _VIDEO_ONLY: Final = OutputSpec(video=True)
 _AS_THE_CARD_SAYS: Final = SamplingOverrides()
 
 
-class AsyncClient:
+class AsyncClient(SessionCalls, PastCalls):
     """Talks to a gateway at "host:port". Use it as an async context, or `close` it.
 
+    A gateway that asks for keys is shown `api_key`.
+
     Methods raise `fastvideo.errors`: InvalidField for a bad input, NotFound, Unavailable when
-    nobody answers in time, and so on.
+    nobody answers in time, and so on. One client may make any number of calls at a time, in one
+    event loop; a client that was closed, forked or taken to another loop refuses with
+    FailedPrecondition. What is called is tried again, within the policy's time, while the server
+    is away: nothing is done twice by that.
     """
 
-    def __init__(self, address: str, *, policy: CallPolicy | None = None) -> None:
+    def __init__(
+        self, address: str, *, api_key: str = "", policy: CallPolicy | None = None
+    ) -> None:
         self.address = address
         self._policy = policy or CallPolicy()
-        self._channel = open_channel(address)
+        self._calls = Calls(address, self._policy)
+        self._channel = open_channel(address, interceptors=with_key(api_key))
         self._gateway = gateway_pb2_grpc.GatewayServiceStub(self._channel)
         self._artifacts = artifacts_pb2_grpc.ArtifactServiceStub(self._channel)
         self._sessions = sessions_pb2_grpc.SessionServiceStub(self._channel)
         self._log = log_pb2_grpc.EventLogServiceStub(self._channel)
         self._replays = replay_pb2_grpc.ReplayServiceStub(self._channel)
         self.log = LogClient(self._log, self._policy)
+        self.keys = KeyClient(keys_pb2_grpc.KeyServiceStub(self._channel), self._policy)
 
     async def __aenter__(self) -> Self:
         return self
@@ -81,8 +97,12 @@ class AsyncClient:
         await self.close()
 
     async def close(self) -> None:
-        """Close the connection; running calls end."""
-        await self._channel.close()
+        """Close the connection; running calls end with Cancelled. A second time does nothing."""
+        if self._calls.closed:
+            return
+        self._calls.close()
+        if not self._calls.forked:
+            await self._channel.close()
 
     # -- requests --------------------------------------------------------------------------
 
@@ -99,14 +119,22 @@ class AsyncClient:
         priority: int = 0,
         deadline: datetime | None = None,
         idempotency_key: str | None = None,
-    ) -> RequestState:
+        timeout_s: float | None = None,
+    ) -> Generation:
         """Ask for a generation; it is durable when this returns.
 
         With an `image`, a path, bytes or what `upload` gave, the video starts from it: its middle
         in the shape of the request's width and height, never stretched.
 
+        With a `session_id`, what the session remembers joins the prompt as its conditioning says;
+        the answer's spec has the whole text, and whose words each stretch of it is.
+
         A submit that is repeated with the same idempotency key answers with the first request.
         Without a key, each call of this method is a request of its own.
+
+        Raises InvalidField naming the argument, NotFound for a model, session or image,
+        FailedPrecondition for a closed session or a model that cannot be served, and
+        ResourceExhausted, with `retry_after_s` in its attributes, beyond a quota.
         """
         if image is not None and not isinstance(image, ArtifactRecord):
             with renamed({"source": "image"}):
@@ -124,12 +152,13 @@ class AsyncClient:
             idempotency_key=idempotency_key or uuid.uuid4().hex,
         )
         with named_as_given():
-            return _state((await self._call(self._gateway.SubmitRequest, request)).state)
+            answer = await self._calls(self._gateway.SubmitRequest, request, timeout_s)
+        return _generation(answer.state)
 
-    async def get(self, request_id: str) -> RequestState:
-        """Where a request stands."""
+    async def get(self, request_id: str, *, timeout_s: float | None = None) -> Generation:
+        """Where a request stands. Raises NotFound, also for one that was deleted."""
         request = gateway_pb2.GetRequestRequest(request_id=request_id)
-        return _state((await self._call(self._gateway.GetRequest, request)).state)
+        return _generation((await self._calls(self._gateway.GetRequest, request, timeout_s)).state)
 
     async def list(
         self,
@@ -138,41 +167,57 @@ class AsyncClient:
         session_id: str = "",
         page_size: int = 0,
         page_token: str = "",
-    ) -> Page[RequestState]:
+    ) -> Page[Generation]:
         """Requests, newest first; a page size of 0 takes the server's."""
         request = gateway_pb2.ListRequestsRequest(
             page_size=page_size, page_token=page_token, session_id=session_id
         )
         if status is not None:
             request.status = request_pb2.RequestStatus.Value(f"REQUEST_STATUS_{status.upper()}")
-        answer = await self._call(self._gateway.ListRequests, request)
-        return Page(tuple(map(_state, answer.states)), answer.next_page_token)
+        answer = await self._calls(self._gateway.ListRequests, request)
+        return Page(tuple(map(_generation, answer.states)), answer.next_page_token)
 
     def watch(self, request_id: str, *, after_sequence: int = 0) -> AsyncGenerator[Event, None]:
         """A request's events after a sequence number, ending with the terminal one.
 
-        An event's `stream_version` is its sequence number. Cuts are bridged: nothing is missed
-        and nothing comes twice.
+        An event's `payload` is of the type that its `type` names, and its `stream_version` is its
+        sequence number. Cuts are bridged, also when the gateway is killed and comes back: nothing
+        is missed and nothing comes twice.
         """
+        self._calls.check()
         return watch(self._gateway, request_id, after_sequence, self._policy)
 
     async def wait(
-        self, request_id: str, *, on_event: Callable[[Event], None] | None = None
-    ) -> RequestState:
-        """The request once it has ended; bound the time with `asyncio.timeout`."""
-        async with aclosing(self.watch(request_id)) as events:
-            async for event in events:
-                if on_event is not None:
-                    on_event(event)
-        return await self.get(request_id)
+        self,
+        request_id: str,
+        *,
+        timeout_s: float | None = None,
+        on_event: Callable[[Event], None] | None = None,
+        progress: bool | None = None,
+        cancel_when_left: bool = False,
+    ) -> Generation:
+        """The request once it has ended, however it ended.
+
+        Raises DeadlineExceeded after `timeout_s` seconds; None waits as long as it takes. Who
+        stops waiting, by that or by cancelling the task, leaves the request running, unless
+        `cancel_when_left`. `progress` shows how far it is; None does so in notebooks alone.
+        """
+        try:
+            await waited(self.watch(request_id), request_id, timeout_s, on_event, progress)
+        except (asyncio.CancelledError, DeadlineExceeded):
+            if cancel_when_left:
+                await abandon(self.cancel(request_id, reason="nobody waits for it any more"))
+            raise
+        ended = await self.get(request_id)
+        return await self.show(ended) if in_notebook() else ended
 
     async def cancel(
         self, request_id: str, *, loop: str = "", stream: str = "", reason: str = ""
-    ) -> RequestState:
+    ) -> Generation:
         """Ask for cancellation, which lands at the request's next boundary.
 
         With `loop`, a node of its program, or `stream`, the name of an output stream, only that
-        part is cancelled and the rest goes on.
+        part is cancelled and the rest goes on. Of a request that has ended nothing changes.
         """
         scope = CancelScope(kind=CancelScopeKind.REQUEST, target_id=request_id)
         if loop:
@@ -180,68 +225,52 @@ class AsyncClient:
         elif stream:
             scope = CancelScope(kind=CancelScopeKind.STREAM, target_id=f"{request_id}/{stream}")
         request = gateway_pb2.CancelRequestRequest(scope=wire.to_proto(scope), reason=reason)
-        return _state((await self._call(self._gateway.CancelRequest, request)).state)
+        return _generation((await self._calls(self._gateway.CancelRequest, request)).state)
 
-    async def explain(self, request_id: str, *, units_max: int = 10_000) -> Explanation:
-        """Why a request took, or takes, the time that it does, read from the log.
+    async def delete(self, request_id: str, *, timeout_s: float = DELETE_S) -> None:
+        """Delete a request and what it made; a running one is cancelled first.
 
-        Holds at most `units_max` of its `unit_count` units, the first ones; all else is whole.
+        A second time changes nothing. Raises NotFound, and Unavailable, DELETE_PENDING, when it
+        did not end in time.
         """
-        return await explain(self._gateway, request_id, units_max, self._policy)
-
-    async def replay(
-        self,
-        kind: ReplayKind | str,
-        subject_id: str = "",
-        *,
-        on_told: OnTold | None = None,
-        **options: Any,
-    ) -> ReplayReport:
-        """Run the past again and compare; `options` are the other fields of `ReplayRequest`.
-
-        Takes as long as it takes; to be cancelled, it is stopped on the server too. A report
-        whose `equal` is False raises nothing.
-        """
-        request = ReplayRequest(kind=ReplayKind(kind), subject_id=subject_id, **options)
-        return await run_replay(self._replays, request, on_told)
-
-    async def logged_run(self, request_id: str) -> LoggedRun:
-        """What the log says of a request's run: enough to do it again elsewhere."""
-        return await logged_run(self._replays, request_id, self._policy)
-
-    async def record_parity(self, checks: Sequence[ParityChecked]) -> None:
-        """Keep results of parity checks in the log, each in its model's stream."""
-        request = gateway_pb2.RecordParityRequest(
-            idempotency_key=uuid.uuid4().hex, checks=[wire.to_proto(check) for check in checks]
-        )
-        await self._call(self._gateway.RecordParity, request)
+        request = gateway_pb2.DeleteRequestRequest(request_id=request_id)
+        await self._calls(self._gateway.DeleteRequest, request, timeout_s)
 
     async def generate(
         self,
         prompt: str,
         *,
+        timeout_s: float | None = None,
         on_event: Callable[[Event], None] | None = None,
+        progress: bool | None = None,
+        cancel_when_left: bool = False,
         **options: Any,
-    ) -> RequestState:
-        """Submit and wait, in one trace; `options` are those of `submit`.
+    ) -> Generation:
+        """Submit and wait, in one trace; `options` are those of `submit`, the rest of `wait`.
 
         Raises what the request failed of, and Cancelled when somebody cancelled it.
         """
         with tracing.span("fastvideo.generate", kind=SpanKind.CLIENT):
             submitted = await self.submit(prompt, **options)
-            ended = await self.wait(submitted.spec.request_id, on_event=on_event)
+            ended = await self.wait(
+                submitted.request_id,
+                timeout_s=timeout_s,
+                on_event=on_event,
+                progress=progress,
+                cancel_when_left=cancel_when_left,
+            )
         require_completed(ended)
         return ended
 
-    def behaviors(
-        self, where: Mapping[str, str] | None = None, *, limit: int | None = None
-    ) -> AsyncGenerator[BehaviorRecorded, None]:
-        """What policies did, newest first, of requests that captured it.
+    async def show(
+        self, request: RequestState | str, *, inline_bytes_max: int = INLINE_BYTES_MAX
+    ) -> Generation:
+        """The request with its video and images, for a notebook to show.
 
-        `where` is a field of the record to the value that it must have, or, of a field with
-        several, hold; of a map "key=value": `{"guidance_settings": "scale=3.0"}`.
+        `request` is its state or its id. Files above `inline_bytes_max` are named, not shown.
         """
-        return behaviors(self._log, where or {}, limit, self._policy)
+        state = await self.get(request) if isinstance(request, str) else request
+        return await shown(self._artifacts, state, self._policy, inline_bytes_max)
 
     # -- artifacts -------------------------------------------------------------------------
 
@@ -254,95 +283,66 @@ class AsyncClient:
         again gives the same record. Raises OSError for a path that cannot be read, InvalidField
         for another kind of file, and ResourceExhausted for one that is too large.
         """
+        self._calls.check()
         return await upload(self._artifacts, source, kind, self._policy)
 
     async def read_artifact(self, artifact_id: str) -> bytes:
-        """An artifact's bytes, verified."""
+        """An artifact's bytes, verified by digest; a cut is taken up where it was.
+
+        Raises NotFound, Gone once its time is over, and FastVideoError with the reason
+        DIGEST_MISMATCH for other bytes than its record says.
+        """
+        self._calls.check()
         download = Download(self._artifacts, artifact_id, self._policy)
         async with aclosing(download.chunks()) as chunks:
             return b"".join([chunk async for chunk in chunks])
 
     async def save_artifact(self, artifact_id: str, path: Path | str) -> ArtifactRecord:
-        """Write an artifact to a file, which appears only when it is whole and verified."""
+        """Write an artifact to a file, which appears only when it is whole and verified.
+
+        A cut is taken up where it was. Raises as `read_artifact`, and OSError.
+        """
+        self._calls.check()
         return await save(Download(self._artifacts, artifact_id, self._policy), Path(path))
 
     # -- models and sessions ---------------------------------------------------------------
 
     async def models(self) -> tuple[ModelSummary, ...]:
         """The models that the server knows."""
-        answer = await self._call(self._gateway.ListModels, gateway_pb2.ListModelsRequest())
+        answer = await self._calls(self._gateway.ListModels, gateway_pb2.ListModelsRequest())
         return tuple(map(model_summary, answer.models))
 
     async def deployment(self) -> tuple[EngineOffer, ...]:
         """What the engines behind the gateway offer now, and at what price; for operators."""
-        answer = await self._call(self._gateway.GetDeployment, gateway_pb2.GetDeploymentRequest())
+        answer = await self._calls(self._gateway.GetDeployment, gateway_pb2.GetDeploymentRequest())
         return tuple(wire.from_proto(EngineOffer, offer) for offer in answer.engines)
 
-    async def create_session(
+    def session(self, session_id: str = "", **options: Any) -> AsyncSession:
+        """A session as a context: opened with the `options` of `create_session`, and closed at
+        the end. With `session_id` it is one that is there already, and it stays open."""
+        return AsyncSession(self, session_id, options)
+
+    async def batch(
         self,
+        items: Sequence[BatchItem],
+        folder: Path | str,
         *,
-        model_ids: Sequence[str] = (DEFAULT_MODEL_ID,),
-        user_id: str = "",
-        inactivity_timeout_s: int = 0,
-        prompt_memory_limit: int = 0,
-        idempotency_key: str | None = None,
-    ) -> SessionState:
-        """Open a session; zeros take the service's defaults."""
-        request = sessions_pb2.CreateSessionRequest(
-            model_ids=model_ids,
-            user_id=user_id,
-            inactivity_timeout_s=inactivity_timeout_s,
-            prompt_memory_limit=prompt_memory_limit,
-            idempotency_key=idempotency_key or uuid.uuid4().hex,
+        base: Path | str | None = None,
+        at_once: int = AT_ONCE,
+        retry_failed: bool = False,
+        on_item: OnItem | None = None,
+    ) -> tuple[BatchResult, ...]:
+        """Generate every item into a folder that can be taken up again; see `run_batch`."""
+        return await run_batch(
+            self,
+            items,
+            Path(folder),
+            base=None if base is None else Path(base),
+            at_once=at_once,
+            retry_failed=retry_failed,
+            on_item=on_item,
         )
-        return _session((await self._call(self._sessions.CreateSession, request)).state)
-
-    async def get_session(self, session_id: str) -> SessionState:
-        """Where a session stands."""
-        request = sessions_pb2.GetSessionRequest(session_id=session_id)
-        return _session((await self._call(self._sessions.GetSession, request)).state)
-
-    async def list_sessions(
-        self, *, page_size: int = 0, page_token: str = ""
-    ) -> Page[SessionState]:
-        """Sessions; a page size of 0 takes the server's."""
-        request = sessions_pb2.ListSessionsRequest(page_size=page_size, page_token=page_token)
-        answer = await self._call(self._sessions.ListSessions, request)
-        return Page(tuple(map(_session, answer.states)), answer.next_page_token)
-
-    async def close_session(self, session_id: str) -> SessionState:
-        """Close a session."""
-        request = sessions_pb2.CloseSessionRequest(session_id=session_id)
-        return _session((await self._call(self._sessions.CloseSession, request)).state)
-
-    async def _call(self, method: Any, request: Any) -> Any:
-        try:
-            return await call(method, request, self._policy)
-        except Unavailable as error:
-            error.subject = error.subject or self.address
-            raise
 
 
-def require_completed(state: RequestState) -> None:
-    """Raise what a request failed of, or Cancelled; nothing when it completed."""
-    if state.status is RequestStatus.FAILED and state.error is not None:
-        raise FastVideoError(
-            state.error.message,
-            reason=state.error.reason,
-            subject=state.error.subject,
-            attributes=state.error.attributes,
-        )
-    if state.status is RequestStatus.CANCELLED:
-        raise Cancelled(
-            f"request {state.spec.request_id} was cancelled", subject=state.spec.request_id
-        )
-    if state.status not in ENDED:
-        raise FastVideoError(f"request {state.spec.request_id} has not ended")
-
-
-def _state(message: Any) -> RequestState:
-    return wire.from_proto(RequestState, message)
-
-
-def _session(message: Any) -> SessionState:
-    return wire.from_proto(SessionState, message)
+def _generation(message: Any) -> Generation:
+    return Generation.of(wire.from_proto(RequestState, message))

@@ -12,9 +12,8 @@ import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
-from fastvideo.client.async_client import AsyncClient
 from fastvideo.client.batch_file import ID, BatchItem
 from fastvideo.errors import (
     Cancelled,
@@ -24,6 +23,9 @@ from fastvideo.errors import (
     Unavailable,
 )
 from fastvideo.requests.types import RequestState, RequestStatus
+
+if TYPE_CHECKING:
+    from fastvideo.client.async_client import AsyncClient
 
 MANIFEST: Final = "manifest.jsonl"
 AT_ONCE: Final = 16
@@ -111,7 +113,7 @@ class _Manifest:
 
 
 async def run_batch(
-    client: AsyncClient,
+    client: "AsyncClient",
     items: Sequence[BatchItem],
     folder: Path,
     *,
@@ -173,7 +175,7 @@ def _is_done(known: BatchResult, folder: Path, *, retry_failed: bool) -> bool:
 
 
 async def _generate(
-    client: AsyncClient,
+    client: "AsyncClient",
     item: BatchItem,
     folder: Path,
     base: Path,
@@ -210,7 +212,7 @@ async def _generate(
 
 
 async def _submit(
-    client: AsyncClient, item: BatchItem, base: Path, manifest: _Manifest, retries: int
+    client: "AsyncClient", item: BatchItem, base: Path, manifest: _Manifest, retries: int
 ) -> str:
     """The id of the request, which a repeat of the same finds again."""
     state = await client.submit(
@@ -227,7 +229,7 @@ async def _submit(
 
 
 async def _fetch(
-    client: AsyncClient, item: BatchItem, state: RequestState, folder: Path
+    client: "AsyncClient", item: BatchItem, state: RequestState, folder: Path
 ) -> dict[str, str]:
     if state.status is not RequestStatus.COMPLETED:
         return {}

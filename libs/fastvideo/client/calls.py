@@ -5,6 +5,7 @@ idempotency key, a cancel says the same thing twice, and the same file is stored
 """
 
 import asyncio
+import random
 import time
 from collections.abc import Awaitable, Iterator
 from contextlib import contextmanager
@@ -13,7 +14,7 @@ from typing import Protocol, TypeVar
 
 import grpc
 
-from fastvideo.errors import Unavailable
+from fastvideo.errors import FailedPrecondition, Unavailable
 from fastvideo.rpc.errors import from_rpc_error
 
 RequestT = TypeVar("RequestT")
@@ -42,8 +43,8 @@ class Backoff:
         self._pause_s = policy.retry_first_s
 
     async def pause(self) -> None:
-        """Wait, the next time longer."""
-        await asyncio.sleep(self._pause_s)
+        """Wait, the next time longer; not all clients come back at the same moment."""
+        await asyncio.sleep(self._pause_s * random.uniform(0.5, 1.0))
         self._pause_s = min(self._pause_s * 2, self._policy.retry_s_max)
 
     def reset(self) -> None:
@@ -58,6 +59,10 @@ def typed_errors() -> Iterator[None]:
         yield
     except grpc.RpcError as error:
         raise from_rpc_error(error) from error
+    except grpc.aio.UsageError as error:
+        raise FailedPrecondition(
+            "the client is closed; make another", reason="CLIENT_CLOSED", subject="client"
+        ) from error
 
 
 class Method(Protocol[RequestT_contra, ResponseT_co]):

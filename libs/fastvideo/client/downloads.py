@@ -67,7 +67,8 @@ class Download:
         request = artifacts_pb2.GetArtifactRequest(
             artifact_id=self._artifact_id, start=self._received
         )
-        call = self._stub.GetArtifact(request)
+        with typed_errors():
+            call = self._stub.GetArtifact(request)
         try:
             with typed_errors():
                 async for response in call:

@@ -5,7 +5,9 @@ from typing import TYPE_CHECKING, Final
 
 from fastvideo import wire
 from fastvideo.api.gateway.v1 import gateway_pb2
+from fastvideo.client import cards
 from fastvideo.client.calls import CallPolicy, call
+from fastvideo.client.generation import same_fields
 from fastvideo.explain.types import ExplainedUnit, Explanation
 
 if TYPE_CHECKING:
@@ -16,13 +18,32 @@ UNITS_PER_PAGE: Final = 2_000
 TIMEOUT_S_MIN: Final = 60.0
 
 
+class Explained(Explanation):
+    """An `Explanation` that a prompt and a notebook show as its sentence and where time went."""
+
+    __slots__ = ()
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Explanation):
+            return NotImplemented
+        return same_fields(self, other, Explanation)
+
+    __hash__ = Explanation.__hash__
+
+    def __repr__(self) -> str:
+        return cards.explanation_text(self)
+
+    def _repr_html_(self) -> str:
+        return cards.explanation_html(self)
+
+
 async def explain(
     stub: "GatewayServiceAsyncStub", request_id: str, units_max: int, policy: CallPolicy
-) -> Explanation:
+) -> Explained:
     """The explanation with the first `units_max` units, and the batches that these name."""
     policy = replace(policy, timeout_s=max(policy.timeout_s, TIMEOUT_S_MIN))
     units: dict[str, ExplainedUnit] = {}
-    pages: list[Explanation] = []
+    pages: list[Explained] = []
     token = ""
     while True:
         left = max(1, units_max - len(units))
@@ -30,7 +51,7 @@ async def explain(
             request_id=request_id, page_size=min(left, UNITS_PER_PAGE), page_token=token
         )
         answer = await call(stub.ExplainRequest, request, policy)
-        page = wire.from_proto(Explanation, answer.explanation)
+        page = wire.from_proto(Explained, answer.explanation)
         pages.append(page)
         units |= {unit.unit_id: unit for unit in page.units}
         token = answer.next_page_token

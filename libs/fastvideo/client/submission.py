@@ -97,12 +97,18 @@ def _set(message: Any, name: str, value: Any, subject: str) -> None:
         raise InvalidField(subject, value, _allowed(message, name)) from error
 
 
+def set_field(message: Any, name: str, value: Any) -> None:
+    """Set a field of a message that has an argument's name. Raises InvalidField naming it."""
+    _set(message, name, value, name)
+
+
 def _allowed(message: Any, name: str) -> str:
     """What the field's type on the wire can hold, in words."""
     field = message.DESCRIPTOR.fields_by_name[name]
     return {
         field.TYPE_STRING: "Unicode text",
         field.TYPE_INT32: "a whole number of 32 bits",
+        field.TYPE_UINT32: "a whole number from 0 to 4,294,967,295",
         field.TYPE_INT64: "a whole number of 64 bits",
         field.TYPE_DOUBLE: "a number",
     }[field.type]

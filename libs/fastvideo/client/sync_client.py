@@ -1,44 +1,67 @@
-"""The client for code without asyncio: the same methods, each waiting for its answer."""
+"""The client for code without asyncio: notebooks, scripts, threads."""
 
 import asyncio
+import functools
 import threading
-from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Mapping
+from concurrent.futures import CancelledError
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
-from fastvideo.artifacts.types import ArtifactKind, ArtifactRecord
+from opentelemetry.trace import SpanKind
+
 from fastvideo.client.async_client import AsyncClient
+from fastvideo.client.calling import CLIENT_CLOSED
 from fastvideo.client.calls import CallPolicy
-from fastvideo.client.replays import OnTold
+from fastvideo.client.ending import check_timeout, require_completed, too_late
+from fastvideo.client.generation import Generation
+from fastvideo.client.keys import SyncKeyClient
+from fastvideo.client.notebook import in_notebook
 from fastvideo.client.sync_event_log import SyncLogClient
-from fastvideo.client.types import ModelSummary, Page
-from fastvideo.client.uploads import Source
-from fastvideo.deployment.card import EngineOffer
+from fastvideo.client.sync_session import Session
+from fastvideo.client.waiting import shows_waiting
+from fastvideo.errors import Cancelled, DeadlineExceeded, FailedPrecondition, FastVideoError
 from fastvideo.events.types import Event
-from fastvideo.explain.types import Explanation
-from fastvideo.replay.types import LoggedRun, ReplayKind, ReplayReport
-from fastvideo.requests.types import RequestState
-from fastvideo.scheduling.traces import BehaviorRecorded, ParityChecked
-from fastvideo.sessions.types import SessionState
+from fastvideo.scheduling.traces import BehaviorRecorded
+from fastvideo.telemetry import tracing
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class Client:
-    """`AsyncClient` behind a thread with an event loop of its own.
+def _waiting(
+    method: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate["Client", P], T]:
+    """The method of `AsyncClient` with its name, arguments and words, waiting for its answer."""
 
-    Each method is that of AsyncClient with the same name and arguments.
+    def wait(self: "Client", /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return self._run(method(self._client, *args, **kwargs))
+
+    functools.update_wrapper(wait, method)
+    return wait
+
+
+class Client:
+    """`AsyncClient` behind a thread with an event loop of its own; its methods wait.
+
+    Works where an event loop runs already, as in notebooks, and from any number of threads at a
+    time. Callbacks of `wait` and `generate` are called in the thread that waits; `replay` calls
+    its own in the client's thread, which may not call the client. After a fork, make another:
+    this one refuses with FailedPrecondition.
     """
 
-    def __init__(self, address: str, *, policy: CallPolicy | None = None) -> None:
+    def __init__(
+        self, address: str, *, api_key: str = "", policy: CallPolicy | None = None
+    ) -> None:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(
             target=self._loop.run_forever, name="fastvideo-client", daemon=True
         )
         self._thread.start()
-        self._client = self._run(_open(address, policy))
+        self._closing = threading.Lock()
+        self._client = self._submit(_open(address, api_key, policy))
         self.log = SyncLogClient(self._run, self._client.log)
+        self.keys = SyncKeyClient(self._run, self._client.keys)
 
     def __enter__(self) -> Self:
         return self
@@ -52,113 +75,186 @@ class Client:
         self.close()
 
     def close(self) -> None:
-        """Close the connection and end the thread; a second time does nothing."""
-        if self._loop.is_closed():
+        """Close the connection and end the thread; a second time does nothing.
+
+        Calls that wait in other threads raise Cancelled.
+        """
+        if self._client._calls.forked:
             return
-        self._run(self._client.close())
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
+        with self._closing:
+            if self._loop.is_closed():
+                return
+            self._submit(_close(self._client))
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join()
+            self._loop.close()
 
-    def submit(self, prompt: str, **options: Any) -> RequestState:
-        return self._run(self._client.submit(prompt, **options))
+    submit = _waiting(AsyncClient.submit)
+    get = _waiting(AsyncClient.get)
+    list = _waiting(AsyncClient.list)
+    cancel = _waiting(AsyncClient.cancel)
+    delete = _waiting(AsyncClient.delete)
+    show = _waiting(AsyncClient.show)
 
-    def get(self, request_id: str) -> RequestState:
-        return self._run(self._client.get(request_id))
+    explain = _waiting(AsyncClient.explain)
+    replay = _waiting(AsyncClient.replay)
+    logged_run = _waiting(AsyncClient.logged_run)
+    record_parity = _waiting(AsyncClient.record_parity)
 
-    def list(self, **options: Any) -> Page[RequestState]:
-        return self._run(self._client.list(**options))
+    upload = _waiting(AsyncClient.upload)
+    read_artifact = _waiting(AsyncClient.read_artifact)
+    save_artifact = _waiting(AsyncClient.save_artifact)
+
+    models = _waiting(AsyncClient.models)
+    deployment = _waiting(AsyncClient.deployment)
+    batch = _waiting(AsyncClient.batch)
+
+    create_session = _waiting(AsyncClient.create_session)
+    get_session = _waiting(AsyncClient.get_session)
+    list_sessions = _waiting(AsyncClient.list_sessions)
+    push_text = _waiting(AsyncClient.push_text)
+    close_session = _waiting(AsyncClient.close_session)
+
+    def session(self, session_id: str = "", **options: Any) -> Session:
+        """A session as a context; see `AsyncClient.session`."""
+        return Session(self, session_id, options)
 
     def watch(self, request_id: str, *, after_sequence: int = 0) -> Iterator[Event]:
-        events = self._client.watch(request_id, after_sequence=after_sequence)
-        try:
-            while (event := self._run(_next(events))) is not None:
-                yield event
-        finally:
-            self._run(events.aclose())
-
-    def wait(
-        self, request_id: str, *, on_event: Callable[[Event], None] | None = None
-    ) -> RequestState:
-        return self._run(self._client.wait(request_id, on_event=on_event))
-
-    def cancel(
-        self, request_id: str, *, loop: str = "", stream: str = "", reason: str = ""
-    ) -> RequestState:
-        return self._run(self._client.cancel(request_id, loop=loop, stream=stream, reason=reason))
-
-    def explain(self, request_id: str, *, units_max: int = 10_000) -> Explanation:
-        return self._run(self._client.explain(request_id, units_max=units_max))
-
-    def replay(
-        self,
-        kind: ReplayKind | str,
-        subject_id: str = "",
-        *,
-        on_told: OnTold | None = None,
-        **options: Any,
-    ) -> ReplayReport:
-        return self._run(self._client.replay(kind, subject_id, on_told=on_told, **options))
-
-    def logged_run(self, request_id: str) -> LoggedRun:
-        return self._run(self._client.logged_run(request_id))
-
-    def record_parity(self, checks: Sequence[ParityChecked]) -> None:
-        return self._run(self._client.record_parity(checks))
+        """A request's events, ending with the terminal one; see `AsyncClient.watch`."""
+        return self._each(lambda: self._client.watch(request_id, after_sequence=after_sequence))
 
     def behaviors(
         self, where: Mapping[str, str] | None = None, *, limit: int | None = None
     ) -> Iterator[BehaviorRecorded]:
-        found = self._client.behaviors(where, limit=limit)
+        """What policies did, newest first; see `AsyncClient.behaviors`."""
+        return self._each(lambda: self._client.behaviors(where, limit=limit))
+
+    def wait(
+        self,
+        request_id: str,
+        *,
+        timeout_s: float | None = None,
+        on_event: Callable[[Event], None] | None = None,
+        progress: bool | None = None,
+        cancel_when_left: bool = False,
+    ) -> Generation:
+        """The request once it has ended; see `AsyncClient.wait`. Ctrl-C leaves it running, too,
+        unless `cancel_when_left`."""
+        check_timeout(timeout_s)
+        show = shows_waiting(progress)
         try:
-            while (behavior := self._run(_next(found))) is not None:
-                yield behavior
+            for event in self._watch_within(request_id, timeout_s):
+                show(event)
+                if on_event is not None:
+                    on_event(event)
+        except (KeyboardInterrupt, DeadlineExceeded):
+            if cancel_when_left:
+                self._abandon(request_id)
+            raise
+        ended = self.get(request_id)
+        return self.show(ended) if in_notebook() else ended
+
+    def generate(
+        self,
+        prompt: str,
+        *,
+        timeout_s: float | None = None,
+        on_event: Callable[[Event], None] | None = None,
+        progress: bool | None = None,
+        cancel_when_left: bool = False,
+        **options: Any,
+    ) -> Generation:
+        """Submit and wait, in one trace; see `AsyncClient.generate`."""
+        with tracing.span("fastvideo.generate", kind=SpanKind.CLIENT):
+            submitted = self.submit(prompt, **options)
+            ended = self.wait(
+                submitted.request_id,
+                timeout_s=timeout_s,
+                on_event=on_event,
+                progress=progress,
+                cancel_when_left=cancel_when_left,
+            )
+        require_completed(ended)
+        return ended
+
+    def _watch_within(self, request_id: str, timeout_s: float | None) -> Iterator[Event]:
+        try:
+            yield from self._each(lambda: self._client.watch(request_id), timeout_s)
+        except TimeoutError as error:
+            raise too_late(request_id, timeout_s) from error
+
+    def _abandon(self, request_id: str) -> None:
+        try:
+            self.cancel(request_id, reason="nobody waits for it any more")
+        except FastVideoError:
+            return  # Whoever leaves is told why it left.
+
+    def _each(
+        self, begin: Callable[[], AsyncGenerator[T, None]], timeout_s: float | None = None
+    ) -> Iterator[T]:
+        items = self._run(_begin(begin))
+        deadline = None if timeout_s is None else self._loop.time() + timeout_s
+        try:
+            while (item := self._run(_next(items, deadline))) is not None:
+                yield item
         finally:
-            self._run(found.aclose())
-
-    def generate(self, prompt: str, **options: Any) -> RequestState:
-        return self._run(self._client.generate(prompt, **options))
-
-    def upload(self, source: Source, kind: ArtifactKind = ArtifactKind.IMAGE) -> ArtifactRecord:
-        return self._run(self._client.upload(source, kind))
-
-    def read_artifact(self, artifact_id: str) -> bytes:
-        return self._run(self._client.read_artifact(artifact_id))
-
-    def save_artifact(self, artifact_id: str, path: Path | str) -> ArtifactRecord:
-        return self._run(self._client.save_artifact(artifact_id, path))
-
-    def models(self) -> tuple[ModelSummary, ...]:
-        return self._run(self._client.models())
-
-    def deployment(self) -> tuple[EngineOffer, ...]:
-        return self._run(self._client.deployment())
-
-    def create_session(self, **options: Any) -> SessionState:
-        return self._run(self._client.create_session(**options))
-
-    def get_session(self, session_id: str) -> SessionState:
-        return self._run(self._client.get_session(session_id))
-
-    def list_sessions(self, **options: Any) -> Page[SessionState]:
-        return self._run(self._client.list_sessions(**options))
-
-    def close_session(self, session_id: str) -> SessionState:
-        return self._run(self._client.close_session(session_id))
+            # A client that was closed meanwhile has ended them.
+            if not self._client._calls.closed:
+                self._run(items.aclose())
 
     def _run(self, work: Coroutine[Any, Any, T]) -> T:
+        """The result of what runs in the client's thread. Raises FailedPrecondition for a client
+        that cannot be used here."""
+        try:
+            self._check()
+        except FailedPrecondition:
+            work.close()
+            raise
+        return self._submit(work)
+
+    def _submit(self, work: Coroutine[Any, Any, T]) -> T:
         future = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
             return future.result()
+        except CancelledError:
+            raise Cancelled(
+                "the client was closed meanwhile", reason=CLIENT_CLOSED, subject="client"
+            ) from None
         except BaseException:  # Ctrl-C lands here, while the work is still going on.
             future.cancel()
             raise
 
+    def _check(self) -> None:
+        calls = self._client._calls
+        if calls.closed or calls.forked:
+            calls.check()
+        if threading.current_thread() is self._thread:
+            raise FailedPrecondition(
+                "a callback that runs in the client's thread cannot call the client",
+                reason="CALLED_FROM_CALLBACK",
+                subject="client",
+            )
 
-async def _open(address: str, policy: CallPolicy | None) -> AsyncClient:
+
+async def _open(address: str, api_key: str, policy: CallPolicy | None) -> AsyncClient:
     """A channel belongs to the loop that it is made in."""
-    return AsyncClient(address, policy=policy)
+    return AsyncClient(address, api_key=api_key, policy=policy)
 
 
-async def _next(items: AsyncGenerator[T, None]) -> T | None:
-    return await anext(items, None)
+async def _close(client: AsyncClient) -> None:
+    """Close, and see every other task of the loop to its end."""
+    await client.close()
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in others:
+        task.cancel()
+    await asyncio.gather(*others, return_exceptions=True)
+
+
+async def _begin(begin: Callable[[], AsyncGenerator[T, None]]) -> AsyncGenerator[T, None]:
+    """An iteration belongs to the loop that it is begun in."""
+    return begin()
+
+
+async def _next(items: AsyncGenerator[T, None], deadline: float | None) -> T | None:
+    async with asyncio.timeout_at(deadline):
+        return await anext(items, None)

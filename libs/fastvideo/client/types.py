@@ -1,9 +1,11 @@
 """What the client answers with, beside the types of the domain."""
 
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 T = TypeVar("T")
+
+DEFAULT_MODEL_ID: Final = "moving-digits"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

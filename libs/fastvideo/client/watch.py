@@ -7,13 +7,11 @@ from contextlib import aclosing
 from fastvideo import wire
 from fastvideo.api.gateway.v1 import gateway_pb2, gateway_pb2_grpc
 from fastvideo.client.calls import Backoff, CallPolicy, call, typed_errors
+from fastvideo.client.generation import ENDED
 from fastvideo.errors import CorruptLog, Unavailable
 from fastvideo.events.catalog import TERMINAL, is_unknown, typed
 from fastvideo.events.types import Event
-from fastvideo.requests.types import RequestState, RequestStatus
-
-ENDED = frozenset({RequestStatus.COMPLETED, RequestStatus.FAILED, RequestStatus.CANCELLED})
-"""The states that a request does not leave."""
+from fastvideo.requests.types import RequestState
 
 
 async def watch(
@@ -57,7 +55,8 @@ async def _stream(
     """One uncut stretch, each sequence number one above the last."""
     request = gateway_pb2.WatchRequestRequest(request_id=request_id, after_sequence=after_sequence)
     sequence = after_sequence
-    stream = stub.WatchRequest(request)
+    with typed_errors():
+        stream = stub.WatchRequest(request)
     try:
         with typed_errors():
             async for response in stream:

@@ -62,11 +62,13 @@ def per_type(make: Callable[[Any], R]) -> Callable[[Any], R]:
 
 @per_type
 def message_class(cls: Any) -> type[Message]:
-    commands = cls.__module__.endswith(".commands")
-    for file in (worker_pb2, *_DEFAULT_FILES) if commands else _DEFAULT_FILES:
-        descriptor = file.DESCRIPTOR.message_types_by_name.get(cls.__name__)
-        if descriptor is not None:
-            return GetMessageClass(descriptor)
+    # What extends a dataclass by methods is written as that.
+    for base in cls.__mro__[:-1]:
+        commands = base.__module__.endswith(".commands")
+        for file in (worker_pb2, *_DEFAULT_FILES) if commands else _DEFAULT_FILES:
+            descriptor = file.DESCRIPTOR.message_types_by_name.get(base.__name__)
+            if descriptor is not None:
+                return GetMessageClass(descriptor)
     raise ContractViolation(f"{cls.__name__} has no message", subject=cls.__name__)
 
 

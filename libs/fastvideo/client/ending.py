@@ -1,0 +1,74 @@
+"""How a wait for a request ends, and what its end means to whoever asked for it."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing, suppress
+from typing import Any
+
+from fastvideo.client.generation import ENDED
+from fastvideo.client.waiting import shows_waiting
+from fastvideo.errors import Cancelled, DeadlineExceeded, FastVideoError, InvalidField
+from fastvideo.events.types import Event
+from fastvideo.requests.types import RequestState, RequestStatus
+
+
+async def waited(
+    watched: AsyncGenerator[Event, None],
+    request_id: str,
+    timeout_s: float | None,
+    on_event: Callable[[Event], None] | None,
+    progress: bool | None,
+) -> None:
+    """Follow a request to its end. Raises DeadlineExceeded naming it after `timeout_s` seconds."""
+    check_timeout(timeout_s)
+    show = shows_waiting(progress)
+    limit = asyncio.timeout(timeout_s)
+    try:
+        async with limit, aclosing(watched) as events:
+            async for event in events:
+                show(event)
+                if on_event is not None:
+                    on_event(event)
+    except TimeoutError as error:
+        if not limit.expired():
+            raise
+        raise too_late(request_id, timeout_s) from error
+
+
+async def abandon(cancelling: Awaitable[Any]) -> None:
+    """Cancel what nobody waits for, even while the waiting task is being cancelled."""
+    # Whoever leaves is told why it left, not that the server could not be told.
+    with suppress(FastVideoError):
+        await asyncio.shield(asyncio.ensure_future(cancelling))
+
+
+def check_timeout(timeout_s: float | None) -> None:
+    """Raise InvalidField for a time that is none."""
+    if timeout_s is not None and not timeout_s > 0:
+        raise InvalidField("timeout_s", timeout_s, "more than 0 seconds, or None")
+
+
+def too_late(request_id: str, timeout_s: float | None) -> DeadlineExceeded:
+    """The error of a wait that was not long enough."""
+    return DeadlineExceeded(
+        f"request {request_id} had not ended after {timeout_s:g} s; it goes on",
+        reason="WAIT_TIMEOUT",
+        subject=request_id,
+    )
+
+
+def require_completed(state: RequestState) -> None:
+    """Raise what a request failed of, or Cancelled; nothing when it completed."""
+    if state.status is RequestStatus.FAILED and state.error is not None:
+        raise FastVideoError(
+            state.error.message,
+            reason=state.error.reason,
+            subject=state.error.subject,
+            attributes=state.error.attributes,
+        )
+    if state.status is RequestStatus.CANCELLED:
+        raise Cancelled(
+            f"request {state.spec.request_id} was cancelled", subject=state.spec.request_id
+        )
+    if state.status not in ENDED:
+        raise FastVideoError(f"request {state.spec.request_id} has not ended")

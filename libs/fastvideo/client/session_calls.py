@@ -1,0 +1,105 @@
+"""The calls of a client that are about sessions."""
+
+import uuid
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from fastvideo import wire
+from fastvideo.api.common.v1 import session_pb2
+from fastvideo.api.sessions.v1 import sessions_pb2
+from fastvideo.client.calling import Calls
+from fastvideo.client.submission import set_field
+from fastvideo.client.types import DEFAULT_MODEL_ID, Page
+from fastvideo.errors import InvalidField
+from fastvideo.sessions.types import PushedText, SessionConditioning, SessionState
+
+if TYPE_CHECKING:
+    from fastvideo.api.sessions.v1.sessions_pb2_grpc import SessionServiceAsyncStub
+
+
+class SessionCalls:
+    """Sessions: contexts that requests may name."""
+
+    _calls: Calls
+    _sessions: "SessionServiceAsyncStub"
+
+    async def create_session(
+        self,
+        *,
+        model_ids: Sequence[str] = (DEFAULT_MODEL_ID,),
+        user_id: str = "",
+        inactivity_timeout_s: int = 0,
+        prompt_memory_limit: int = 0,
+        conditioning: SessionConditioning | str = SessionConditioning.INDEPENDENT,
+        idempotency_key: str | None = None,
+    ) -> SessionState:
+        """Open a session; zeros take the service's defaults (30 minutes, 20 prompts).
+
+        `conditioning` says what joins the prompts of its requests: "independent" nothing,
+        "pushed" the texts that `push_text` gave, "memory" those and the prompts of its earlier
+        requests. Raises InvalidField naming the argument, and NotFound for a model.
+        """
+        request = sessions_pb2.CreateSessionRequest(
+            model_ids=model_ids,
+            conditioning=_conditioning(conditioning),
+            idempotency_key=idempotency_key or uuid.uuid4().hex,
+        )
+        set_field(request, "user_id", user_id)
+        set_field(request, "inactivity_timeout_s", inactivity_timeout_s)
+        set_field(request, "prompt_memory_limit", prompt_memory_limit)
+        return _session((await self._calls(self._sessions.CreateSession, request)).state)
+
+    async def push_text(
+        self,
+        session_id: str,
+        text: str,
+        *,
+        role: str = "context",
+        idempotency_key: str | None = None,
+    ) -> PushedText:
+        """Give a session a text of 1 to 2,000 characters; it is durable when this returns.
+
+        A "context" stands before all prompts of the session's later requests, a "prompt" is
+        remembered as if a request had asked it. What they change is what the session's
+        conditioning says. Raises InvalidField naming `role` or `text`, NotFound, and
+        FailedPrecondition, SESSION_CLOSED.
+        """
+        request = sessions_pb2.PushTextRequest(idempotency_key=idempotency_key or uuid.uuid4().hex)
+        for name, value in (("session_id", session_id), ("role", role), ("text", text)):
+            set_field(request, name, value)
+        answer = await self._calls(self._sessions.PushText, request)
+        return wire.from_proto(PushedText, answer.pushed)
+
+    async def get_session(self, session_id: str) -> SessionState:
+        """Where a session stands. Raises NotFound."""
+        request = sessions_pb2.GetSessionRequest(session_id=session_id)
+        return _session((await self._calls(self._sessions.GetSession, request)).state)
+
+    async def list_sessions(
+        self, *, page_size: int = 0, page_token: str = ""
+    ) -> Page[SessionState]:
+        """Sessions, newest first; a page size of 0 takes the server's."""
+        request = sessions_pb2.ListSessionsRequest(page_size=page_size, page_token=page_token)
+        answer = await self._calls(self._sessions.ListSessions, request)
+        return Page(tuple(map(_session, answer.states)), answer.next_page_token)
+
+    async def close_session(self, session_id: str) -> SessionState:
+        """Close a session; what it remembered is let go. A second time changes nothing.
+
+        Raises NotFound.
+        """
+        request = sessions_pb2.CloseSessionRequest(session_id=session_id)
+        return _session((await self._calls(self._sessions.CloseSession, request)).state)
+
+
+def _conditioning(given: SessionConditioning | str) -> session_pb2.SessionConditioning.ValueType:
+    try:
+        mode = SessionConditioning(given)
+    except ValueError as error:
+        allowed = ", ".join(SessionConditioning)
+        raise InvalidField("conditioning", given, allowed) from error
+    return session_pb2.SessionConditioning.Value(f"SESSION_CONDITIONING_{mode.upper()}")
+
+
+def _session(message: Any) -> SessionState:
+    return wire.from_proto(SessionState, message)
