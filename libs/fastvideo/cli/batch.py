@@ -43,9 +43,9 @@ def batch(
     from fastvideo.client.batch_file import read_batch
 
     items = read_batch(file)
-    address = find_or_start_gateway(load_config(os.environ), gateway, data)
+    target = find_or_start_gateway(load_config(os.environ), gateway, data)
     code = run_file(
-        address,
+        target,
         items,
         out,
         base=file.parent,

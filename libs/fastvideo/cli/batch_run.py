@@ -16,16 +16,16 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
+from fastvideo.cli.connection import Target
 from fastvideo.cli.failures import EXIT_FAILED, tell
 from fastvideo.cli.report import print_json
 from fastvideo.cli.running import run
-from fastvideo.client import AsyncClient
 from fastvideo.client.batch_file import BatchItem
 from fastvideo.client.batches import MANIFEST, BatchResult, run_batch
 
 
 def run_file(
-    address: str,
+    target: Target,
     items: Sequence[BatchItem],
     out: Path,
     *,
@@ -52,7 +52,7 @@ def run_file(
             tell(f"{result.id}: {result.status}: {result.error.get('message', '')}")
 
     async def work() -> tuple[BatchResult, ...]:
-        async with AsyncClient(address) as client:
+        async with target.client() as client:
             return await run_batch(
                 client,
                 items,

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from fastvideo.cli.connection import Target
 from fastvideo.cli.options import AsJson, Gateway
 from fastvideo.cli.stack import DataOption
 
@@ -33,12 +34,12 @@ def behaviors(
 
     Requests record it with `fastvideo generate --capture behavior`.
     """
-    from fastvideo.cli.log import gateway_address
+    from fastvideo.cli.log import gateway_target
     from fastvideo.cli.report import print_json, print_lines
     from fastvideo.cli.running import run
 
     conditions = parse_conditions(where or ())
-    found = run(_collect(gateway_address(gateway, data), conditions, limit))
+    found = run(_collect(gateway_target(gateway, data), conditions, limit))
     if as_json:
         for record in found:
             print_json(record)
@@ -61,12 +62,13 @@ def parse_conditions(where: Sequence[str]) -> dict[str, str]:
     return conditions
 
 
-async def _collect(address: str, conditions: dict[str, str], limit: int) -> list[dict[str, object]]:
+async def _collect(
+    target: Target, conditions: dict[str, str], limit: int
+) -> list[dict[str, object]]:
     from fastvideo.cli.report import plain_record
-    from fastvideo.client import AsyncClient
 
     async with (
-        AsyncClient(address) as client,
+        target.client() as client,
         aclosing(client.behaviors(conditions, limit=limit)) as found,
     ):
         return [plain_record(behavior) async for behavior in found]

@@ -1,7 +1,7 @@
 """What the command line reads from the environment; the only reader of it here."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from fastvideo.service import Environment
 
@@ -12,6 +12,8 @@ class CliConfig:
 
     # "host:port"; empty means the local stack.
     gateway: str = ""
+    # What the gateway's door is shown.
+    api_key: str = field(default="", repr=False)
     # Where spans go, such as "http://127.0.0.1:4317"; None sends none.
     otlp_endpoint: str | None = None
     # Of an S3 that is not Amazon's; keys and region come from the usual AWS_ variables.
@@ -26,8 +28,8 @@ class CliConfig:
 
 
 def load_config(environment: Mapping[str, str]) -> CliConfig:
-    """Read FASTVIDEO_GATEWAY, _TRACEBACK, _TRACE_SAMPLE, _TRACE_FOLDER and _TRACE_QUERY_URL, and
-    others' usual variables.
+    """Read FASTVIDEO_GATEWAY, _API_KEY, _TRACEBACK, _TRACE_SAMPLE, _TRACE_FOLDER and
+    _TRACE_QUERY_URL, and others' usual variables.
 
     Those are OTEL_EXPORTER_OTLP_ENDPOINT and AWS_ENDPOINT_URL.
 
@@ -35,6 +37,7 @@ def load_config(environment: Mapping[str, str]) -> CliConfig:
     """
     return CliConfig(
         gateway=environment.get("FASTVIDEO_GATEWAY", ""),
+        api_key=environment.get("FASTVIDEO_API_KEY", "").strip(),
         otlp_endpoint=environment.get("OTEL_EXPORTER_OTLP_ENDPOINT") or None,
         trace_sample=Environment(environment).telemetry.trace_sample,
         trace_folder=environment.get("FASTVIDEO_TRACE_FOLDER", ""),

@@ -1,6 +1,8 @@
 """Which gateway a command talks to."""
 
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 
@@ -9,13 +11,31 @@ from fastvideo.cli.failures import tell
 from fastvideo.cli.options import parse_address
 from fastvideo.cli.stack_view import StartProgress
 from fastvideo.errors import Unavailable
-from fastvideo.local import ensure_running, find_running
+from fastvideo.local import StackAddresses, ensure_running, find_running
+from fastvideo.local.operator_key import read_operator_key
+
+if TYPE_CHECKING:
+    from fastvideo.client import AsyncClient
 
 
-def find_gateway(config: CliConfig, gateway: str, data: Path | None) -> str:
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A gateway, and what its door is shown."""
+
+    address: str
+    api_key: str = field(default="", repr=False)
+
+    def client(self) -> "AsyncClient":
+        """A client of it; use it as a context."""
+        from fastvideo.client import AsyncClient
+
+        return AsyncClient(self.address, api_key=self.api_key)
+
+
+def find_gateway(config: CliConfig, gateway: str, data: Path | None) -> Target:
     """The given gateway, else the local stack's. Unavailable when none is named and none runs."""
     if address := gateway or config.gateway:
-        return parse_address(address)
+        return Target(parse_address(address), config.api_key)
     running = find_running(data)
     if running is None:
         raise Unavailable(
@@ -23,7 +43,7 @@ def find_gateway(config: CliConfig, gateway: str, data: Path | None) -> str:
             "or name a gateway with --gateway HOST:PORT",
             reason="NO_STACK",
         )
-    return running.gateway
+    return _local(config, running)
 
 
 def find_gateway_http(config: CliConfig, http: str, data: Path | None) -> str:
@@ -49,7 +69,7 @@ def find_gateway_http(config: CliConfig, http: str, data: Path | None) -> str:
     return f"http://{running.gateway_http}"
 
 
-def find_or_start_gateway(config: CliConfig, gateway: str, data: Path | None) -> str:
+def find_or_start_gateway(config: CliConfig, gateway: str, data: Path | None) -> Target:
     """As `find_gateway`, but starts the embedded stack in the background when none runs."""
     if gateway or config.gateway:
         return find_gateway(config, gateway, data)
@@ -59,4 +79,9 @@ def find_or_start_gateway(config: CliConfig, gateway: str, data: Path | None) ->
         with StartProgress(Console(stderr=True)) as progress:
             running = ensure_running(data, progress)
         tell(f"the stack is up, in {running.data}; `fastvideo down` stops it")
-    return running.gateway
+    return _local(config, running)
+
+
+def _local(config: CliConfig, running: StackAddresses) -> Target:
+    """The local stack's gateway, with the key of its own operator unless another one is given."""
+    return Target(running.gateway, config.api_key or read_operator_key(running.data))

@@ -33,5 +33,5 @@ def explain(
     from fastvideo.cli.connection import find_gateway
     from fastvideo.cli.explanation import explain_request
 
-    address = find_gateway(load_config(os.environ), gateway, data)
-    explain_request(address, request_id, png=png, units=units, as_json=as_json)
+    target = find_gateway(load_config(os.environ), gateway, data)
+    explain_request(target, request_id, png=png, units=units, as_json=as_json)

@@ -3,24 +3,24 @@
 import shutil
 from pathlib import Path
 
+from fastvideo.cli.connection import Target
 from fastvideo.cli.explanation_view import explanation_lines
 from fastvideo.cli.failures import tell
 from fastvideo.cli.report import plain_record, print_json, print_lines
 from fastvideo.cli.running import run
-from fastvideo.client import AsyncClient
 from fastvideo.errors import InvalidField
 from fastvideo.explain.types import Explanation
 
 
 def explain_request(
-    address: str, request_id: str, *, png: Path | None, units: bool, as_json: bool
+    target: Target, request_id: str, *, png: Path | None, units: bool, as_json: bool
 ) -> None:
     """Explain a request on standard output, and draw it when a file is named."""
     if png is not None and not png.absolute().parent.is_dir():
         raise InvalidField("--png", png, "a file in a folder that exists")
 
     async def get() -> Explanation:
-        async with AsyncClient(address) as client:
+        async with target.client() as client:
             return await client.explain(request_id)
 
     explanation = run(get())

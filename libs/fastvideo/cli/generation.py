@@ -12,7 +12,7 @@ from opentelemetry.trace import SpanKind
 
 from fastvideo.artifacts.types import ArtifactRecord
 from fastvideo.cli.config import load_config
-from fastvideo.cli.connection import find_or_start_gateway
+from fastvideo.cli.connection import Target, find_or_start_gateway
 from fastvideo.cli.failures import EXIT_FAILED, EXIT_INTERRUPTED, tell
 from fastvideo.cli.progress import ProgressView, progress_view
 from fastvideo.cli.report import print_json, print_lines, request_lines, request_record
@@ -99,13 +99,13 @@ def run_generation(asked: Generation, gateway: str, data: Path | None, *, as_jso
     _require_places(places)
     if asked.image is not None:
         _require_readable("--image", asked.image)
-    address = find_or_start_gateway(load_config(os.environ), gateway, data)
-    return run(_generate(asked, address, as_json=as_json))
+    target = find_or_start_gateway(load_config(os.environ), gateway, data)
+    return run(_generate(asked, target, as_json=as_json))
 
 
-async def _generate(asked: Generation, address: str, *, as_json: bool) -> int:
+async def _generate(asked: Generation, target: Target, *, as_json: bool) -> int:
     with tracing.span("fastvideo.generate", kind=SpanKind.CLIENT):
-        async with AsyncClient(address) as client:
+        async with target.client() as client:
             with progress_view() as view:
                 state = await _submit_and_wait(client, asked, view)
             files = _files(asked, state, as_json=as_json)

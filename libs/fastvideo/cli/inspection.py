@@ -20,7 +20,7 @@ from fastvideo.deployment.card import EngineOffer
 from fastvideo.errors import InvalidField
 from fastvideo.events.types import Event
 from fastvideo.requests.types import RequestState, RequestStatus
-from fastvideo.sessions.types import SessionState
+from fastvideo.sessions.types import PushedText, SessionState
 from fastvideo.simulation.recorded import recorded_lines
 
 PAGE_MAX = 200
@@ -38,7 +38,9 @@ def show_request(target: Target, request_id: str, *, as_json: bool) -> None:
     _print_request(run(get()), as_json=as_json)
 
 
-def list_requests(target: Target, status: str, session_id: str, limit: int, *, as_json: bool) -> None:
+def list_requests(
+    target: Target, status: str, session_id: str, limit: int, *, as_json: bool
+) -> None:
     """The newest requests."""
     allowed = ", ".join(RequestStatus)
     if status and status not in list(RequestStatus):
@@ -163,14 +165,23 @@ def show_deployment(target: Target, *, as_json: bool) -> None:
 
 
 def create_session(
-    target: Target, model_ids: Sequence[str], timeout_s: int, memory: int, *, as_json: bool
+    target: Target,
+    model_ids: Sequence[str],
+    timeout_s: int,
+    memory: int,
+    conditioning: str,
+    *,
+    as_json: bool,
 ) -> None:
     """Open a session and show it."""
 
     async def create() -> SessionState:
         async with target.client() as client:
             return await client.create_session(
-                model_ids=model_ids, inactivity_timeout_s=timeout_s, prompt_memory_limit=memory
+                model_ids=model_ids,
+                inactivity_timeout_s=timeout_s,
+                prompt_memory_limit=memory,
+                conditioning=conditioning,
             )
 
     _print_session(run(create()), as_json=as_json)
@@ -209,6 +220,20 @@ def list_sessions(target: Target, limit: int, *, as_json: bool) -> None:
     print_lines([f"{state.session_id}  {state.status.value}" for state in states])
 
 
+def push_text(target: Target, session_id: str, text: str, role: str, *, as_json: bool) -> None:
+    """Give a session a text and show it."""
+
+    async def push() -> PushedText:
+        async with target.client() as client:
+            return await client.push_text(session_id, text, role=role)
+
+    pushed = run(push())
+    if as_json:
+        print_json(plain_record(pushed))
+    else:
+        print_lines([f"{pushed.push_id}  {pushed.role}  {pushed.text}"])
+
+
 def close_session(target: Target, session_id: str, *, as_json: bool) -> None:
     """Close a session and show it."""
 
@@ -232,6 +257,9 @@ def _print_session(state: SessionState, *, as_json: bool) -> None:
         return
     models = ", ".join(binding.model_id for binding in state.model_bindings)
     lines = [f"{state.session_id}  {state.status.value}", f"  models     {models}"]
+    if state.conditioning is not None:
+        lines.append(f"  joins      {state.conditioning.value}")
+    lines += [f"  context    {pushed.text}" for pushed in state.context_texts]
     lines += [f"  prompt     {entry.prompt}" for entry in state.prompt_memory]
     if state.close_reason:
         lines.append(f"  closed     {state.close_reason}")

@@ -55,7 +55,7 @@ def show(
     as_json: AsJson = False,
 ) -> None:
     """Show events, oldest first; with --json one object a line."""
-    from fastvideo.cli.log import gateway_address
+    from fastvideo.cli.log import gateway_target
     from fastvideo.cli.log_reading import show_log, show_newest
 
     is_stream = what.startswith(_STREAMS)
@@ -70,11 +70,11 @@ def show(
         since=since,
         until=until,
     )
-    address = gateway_address(gateway, data)
+    target = gateway_target(gateway, data)
     if what:
-        show_log(address, wanted, limit=limit, as_json=as_json)
+        show_log(target, wanted, limit=limit, as_json=as_json)
     else:
-        show_newest(address, wanted, limit=limit or 100, as_json=as_json)
+        show_newest(target, wanted, limit=limit or 100, as_json=as_json)
 
 
 def tail(
@@ -99,7 +99,7 @@ def tail(
 
     A gateway that goes away and comes back costs no event and doubles none.
     """
-    from fastvideo.cli.log import gateway_address
+    from fastvideo.cli.log import gateway_target
     from fastvideo.cli.log_reading import tail_log
 
     wanted = options.event_filter(
@@ -111,7 +111,7 @@ def tail(
         tenants=tenants,
         streams=streams,
     )
-    tail_log(gateway_address(gateway, data), wanted, lines=lines, follow=follow, as_json=as_json)
+    tail_log(gateway_target(gateway, data), wanted, lines=lines, follow=follow, as_json=as_json)
 
 
 def export(
@@ -136,7 +136,7 @@ def export(
     Parquet has a row an event: the envelope and what it is about as columns, the payload as JSON.
     """
     from fastvideo.cli.failures import tell
-    from fastvideo.cli.log import gateway_address
+    from fastvideo.cli.log import gateway_target
     from fastvideo.cli.log_export import export_log, writer_of
 
     wanted = options.event_filter(
@@ -152,16 +152,16 @@ def export(
     )
     # A name that nothing can be written to is told before anything else.
     writer_of(file)
-    written = export_log(gateway_address(gateway, data), wanted, file, as_json=as_json)
+    written = export_log(gateway_target(gateway, data), wanted, file, as_json=as_json)
     tell(f"{written:,} events in {file}")
 
 
 def stats(gateway: Gateway = "", data: DataOption = None, as_json: AsJson = False) -> None:
     """Show how much is in the log, by type, and how far its readers are behind."""
-    from fastvideo.cli.log import gateway_address
+    from fastvideo.cli.log import gateway_target
     from fastvideo.cli.log_reading import show_stats
 
-    show_stats(gateway_address(gateway, data), as_json=as_json)
+    show_stats(gateway_target(gateway, data), as_json=as_json)
 
 
 def verify(gateway: Gateway = "", data: DataOption = None, as_json: AsJson = False) -> None:
@@ -170,8 +170,8 @@ def verify(gateway: Gateway = "", data: DataOption = None, as_json: AsJson = Fal
     Checked are offsets, payloads against their SHA-256, stream versions, event ids, heads, times,
     whether known types can be read, archives, and that the database refuses changes.
     """
-    from fastvideo.cli.log import gateway_address
+    from fastvideo.cli.log import gateway_target
     from fastvideo.cli.log_verifying import verify_log
 
-    if not verify_log(gateway_address(gateway, data), as_json=as_json):
+    if not verify_log(gateway_target(gateway, data), as_json=as_json):
         raise typer.Exit(EXIT_FAULTS)

@@ -10,11 +10,11 @@ from contextlib import AbstractContextManager, aclosing, contextmanager
 from pathlib import Path
 from typing import Any, Final, Protocol
 
+from fastvideo.cli.connection import Target
 from fastvideo.cli.counting import counting_bar
 from fastvideo.cli.log_view import entry_record
 from fastvideo.cli.report import print_json
 from fastvideo.cli.running import run
-from fastvideo.client import AsyncClient
 from fastvideo.errors import FailedPrecondition, InvalidField
 from fastvideo.events.reading.entries import Entry, UnreadableEvent, payload_fields
 from fastvideo.events.reading.filters import EventFilter
@@ -46,11 +46,11 @@ class EntryWriter(Protocol):
 Opens = Callable[[Path], AbstractContextManager[EntryWriter]]
 
 
-def export_log(address: str, wanted: EventFilter, path: Path, *, as_json: bool) -> int:
+def export_log(target: Target, wanted: EventFilter, path: Path, *, as_json: bool) -> int:
     """Write the entries to a file; how many. Raises InvalidField for another ending of its name,
     FailedPrecondition where Parquet cannot be written, and OSError.
     """
-    written = run(_export(address, wanted, path, writer_of(path)))
+    written = run(_export(target, wanted, path, writer_of(path)))
     if as_json:
         print_json({"file": str(path), "events": written})
     return written
@@ -113,7 +113,7 @@ COLUMNS: Final[Mapping[str, str]] = {
 
 
 async def _export(
-    address: str,
+    target: Target,
     wanted: EventFilter,
     path: Path,
     make: Opens,
@@ -121,7 +121,7 @@ async def _export(
     partial = path.with_name(f".{path.name}.partial")
     written = 0
     try:
-        async with AsyncClient(address) as client:
+        async with target.client() as client:
             heads = (await client.log.stats()).heads
             with make(partial) as writer, counting_bar() as bar:
                 task = bar.add_task("exporting", total=sum(heads.values()))

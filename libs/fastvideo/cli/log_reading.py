@@ -2,23 +2,23 @@
 
 from contextlib import aclosing
 
+from fastvideo.cli.connection import Target
 from fastvideo.cli.log_view import entry_line, entry_record, stats_lines, stats_record
 from fastvideo.cli.report import print_json, print_lines
 from fastvideo.cli.running import run
-from fastvideo.client import AsyncClient
 from fastvideo.errors import NotFound
 from fastvideo.events.reading.entries import Entry
 from fastvideo.events.reading.filters import EventFilter
 from fastvideo.events.reading.stats import LogStats
 
 
-def show_log(address: str, wanted: EventFilter, *, limit: int | None, as_json: bool) -> None:
+def show_log(target: Target, wanted: EventFilter, *, limit: int | None, as_json: bool) -> None:
     """All that a filter lets through, oldest first."""
 
     async def show() -> int:
         told = 0
         async with (
-            AsyncClient(address) as client,
+            target.client() as client,
             aclosing(client.log.read(wanted, limit=limit)) as entries,
         ):
             async for entry in entries:
@@ -31,20 +31,22 @@ def show_log(address: str, wanted: EventFilter, *, limit: int | None, as_json: b
         raise NotFound(f"the log has no such events{f' of {named}' if named else ''}")
 
 
-def show_newest(address: str, wanted: EventFilter, *, limit: int, as_json: bool) -> None:
+def show_newest(target: Target, wanted: EventFilter, *, limit: int, as_json: bool) -> None:
     """The newest of what a filter lets through, in the order of the log."""
-    entries = run(_newest(address, wanted, limit))
+    entries = run(_newest(target, wanted, limit))
     if not entries:
         raise NotFound("the log has no such events")
     for entry in entries:
         _print(entry, as_json=as_json)
 
 
-def tail_log(address: str, wanted: EventFilter, *, lines: int, follow: bool, as_json: bool) -> None:
+def tail_log(
+    target: Target, wanted: EventFilter, *, lines: int, follow: bool, as_json: bool
+) -> None:
     """The newest events, and then what comes."""
 
     async def tail() -> None:
-        async with AsyncClient(address) as client:
+        async with target.client() as client:
             # Where the log ends now: nothing between what was and what comes is missed.
             heads = (await client.log.stats()).heads
             after = {partition: head + 1 for partition, head in heads.items()}
@@ -63,11 +65,11 @@ def tail_log(address: str, wanted: EventFilter, *, lines: int, follow: bool, as_
     run(tail())
 
 
-def show_stats(address: str, *, as_json: bool) -> None:
+def show_stats(target: Target, *, as_json: bool) -> None:
     """How much is in the log."""
 
     async def read() -> LogStats:
-        async with AsyncClient(address) as client:
+        async with target.client() as client:
             return await client.log.stats()
 
     stats = run(read())
@@ -77,9 +79,9 @@ def show_stats(address: str, *, as_json: bool) -> None:
         print_lines(stats_lines(stats))
 
 
-async def _newest(address: str, wanted: EventFilter, limit: int) -> list[Entry]:
+async def _newest(target: Target, wanted: EventFilter, limit: int) -> list[Entry]:
     async with (
-        AsyncClient(address) as client,
+        target.client() as client,
         aclosing(client.log.read(wanted, newest_first=True, limit=limit)) as entries,
     ):
         found = [entry async for entry in entries]

@@ -2,22 +2,22 @@
 
 from contextlib import aclosing
 
+from fastvideo.cli.connection import Target
 from fastvideo.cli.counting import counting_bar
 from fastvideo.cli.failures import tell
 from fastvideo.cli.log_view import fault_line
 from fastvideo.cli.report import plain_record, print_json, print_lines
 from fastvideo.cli.running import run
-from fastvideo.client import AsyncClient
 from fastvideo.events.reading.verifying import LogFault, VerifyProgress
 
 # Faults beyond are counted, and not listed.
 FAULTS_LISTED_MAX = 1_000
 
 
-def verify_log(address: str, *, as_json: bool) -> bool:
+def verify_log(target: Target, *, as_json: bool) -> bool:
     """Have the log checked, tell each fault as it is found; whether there was none."""
     faults: list[LogFault] = []
-    last, found = run(_verify(address, faults, as_json=as_json))
+    last, found = run(_verify(target, faults, as_json=as_json))
     rate = last.events_checked / max(last.seconds, 1e-9)
     if as_json:
         print_json(
@@ -40,13 +40,13 @@ def verify_log(address: str, *, as_json: bool) -> bool:
 
 
 async def _verify(
-    address: str, faults: list[LogFault], *, as_json: bool
+    target: Target, faults: list[LogFault], *, as_json: bool
 ) -> tuple[VerifyProgress, int]:
     last, found = VerifyProgress(events_checked=0, events_total=0), 0
     with counting_bar() as bar:
         task = bar.add_task("verifying", total=None)
         async with (
-            AsyncClient(address) as client,
+            target.client() as client,
             aclosing(client.log.verify()) as steps,
         ):
             async for last in steps:

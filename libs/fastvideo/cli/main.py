@@ -13,6 +13,7 @@ from fastvideo.cli import (
     batch,
     explain,
     generate,
+    keys,
     log,
     models,
     page,
@@ -58,6 +59,7 @@ def build() -> typer.Typer:
     authoring.register(app)
     route.register(app)
     sessions.register(app)
+    keys.register(app)
     stack.register(app)
     app.command("version")(version)
     return app

@@ -35,6 +35,6 @@ def parity(
     from fastvideo.cli.parity_check import ParityCase, check_parity
 
     # Found first: a check takes long, and its results are to be kept.
-    address = find_gateway(load_config(os.environ), gateway, data) if record else ""
+    target = find_gateway(load_config(os.environ), gateway, data) if record else None
     case = ParityCase(model, checkpoints, tuple(steps or ()), tuple(seeds or ()))
-    raise typer.Exit(0 if check_parity(case, address, as_json=as_json) else 1)
+    raise typer.Exit(0 if check_parity(case, target, as_json=as_json) else 1)

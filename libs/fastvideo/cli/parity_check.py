@@ -8,9 +8,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from fastvideo.cli.connection import Target
 from fastvideo.cli.report import print_json, print_lines
 from fastvideo.cli.running import run
-from fastvideo.client import AsyncClient
 from fastvideo.deployment.catalog import Catalog
 from fastvideo.errors import FailedPrecondition
 from fastvideo.scheduling.traces import ParityChecked
@@ -26,14 +26,14 @@ class ParityCase:
     seeds: Sequence[int]
 
 
-def check_parity(case: ParityCase, gateway: str, *, as_json: bool) -> bool:
+def check_parity(case: ParityCase, target: Target | None, *, as_json: bool) -> bool:
     """Compare, print, and record where a gateway is given; whether everything passed.
 
     Raises NotFound for an unknown model, FailedPrecondition when the check cannot be run here.
     """
     checks = _run(case)
-    if gateway:
-        run(_record(gateway, checks))
+    if target is not None:
+        run(_record(target, checks))
     if as_json:
         print_json([asdict(check) for check in checks])
     else:
@@ -41,8 +41,8 @@ def check_parity(case: ParityCase, gateway: str, *, as_json: bool) -> bool:
     return all(check.passed for check in checks)
 
 
-async def _record(gateway: str, checks: Sequence[ParityChecked]) -> None:
-    async with AsyncClient(gateway) as client:
+async def _record(target: Target, checks: Sequence[ParityChecked]) -> None:
+    async with target.client() as client:
         await client.record_parity(checks)
 
 

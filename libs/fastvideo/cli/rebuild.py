@@ -38,9 +38,9 @@ def rebuild(
     from fastvideo.cli.connection import find_gateway
     from fastvideo.cli.rebuilding import rebuild_projections
 
-    address = find_gateway(load_config(os.environ), gateway, data)
+    target = find_gateway(load_config(os.environ), gateway, data)
     equal = rebuild_projections(
-        address, projection, check=check, swap_different=swap, as_json=as_json
+        target, projection, check=check, swap_different=swap, as_json=as_json
     )
     if not equal:
         raise typer.Exit(1)

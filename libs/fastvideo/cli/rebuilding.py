@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator
 from contextlib import aclosing
 
+from fastvideo.cli.connection import Target
 from fastvideo.cli.failures import tell
 from fastvideo.cli.report import plain_record, print_json, print_lines
 from fastvideo.cli.running import run
@@ -14,13 +15,17 @@ _TOLD_EVERY = 0.1
 
 
 def rebuild_projections(
-    address: str, projection: str, *, check: bool, swap_different: bool, as_json: bool
+    target: Target, projection: str, *, check: bool, swap_different: bool, as_json: bool
 ) -> bool:
     """Rebuild one projection, or all without a name; whether all were as the log says."""
 
     async def work() -> list[RebuildReport]:
-        names = [projection] if projection else [p.name for p in await list_projections(address)]
-        return [await _rebuilt(address, name, check, swap_different) for name in names]
+        names = (
+            [projection]
+            if projection
+            else [p.name for p in await list_projections(target.address, target.api_key)]
+        )
+        return [await _rebuilt(target, name, check, swap_different) for name in names]
 
     reports = run(work())
     if as_json:
@@ -58,9 +63,15 @@ def report_lines(report: RebuildReport, *, check: bool) -> list[str]:
 
 
 async def _rebuilt(
-    address: str, projection: str, check: bool, swap_different: bool
+    target: Target, projection: str, check: bool, swap_different: bool
 ) -> RebuildReport:
-    steps = rebuild_projection(address, projection, check=check, swap_different=swap_different)
+    steps = rebuild_projection(
+        target.address,
+        projection,
+        api_key=target.api_key,
+        check=check,
+        swap_different=swap_different,
+    )
     async with aclosing(steps):
         async for report in _tell_progress(projection, steps):
             return report

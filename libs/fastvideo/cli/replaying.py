@@ -15,7 +15,7 @@ from fastvideo import wire
 from fastvideo.api.worker.v1 import worker_pb2
 from fastvideo.cli import failures
 from fastvideo.cli.config import load_config
-from fastvideo.cli.connection import find_gateway
+from fastvideo.cli.connection import Target, find_gateway
 from fastvideo.cli.replay_view import ReplayProgressView, report_lines
 from fastvideo.cli.report import plain_record, print_json
 from fastvideo.cli.running import run
@@ -78,11 +78,11 @@ def replay(
 ) -> None:
     """Run it, show its report, and exit with what came of it."""
     try:
-        address = find_gateway(load_config(os.environ), gateway, data)
+        target = find_gateway(load_config(os.environ), gateway, data)
         view = nullcontext() if as_json else ReplayProgressView()
         with view as shown:
             on_told = shown.show if shown is not None else None
-            report = run(_run(address, request, here, on_told))
+            report = run(_run(target, request, here, on_told))
     except Exception as error:  # An exit code of 1 says that something differs, and nothing else.
         code = failures.report(error, as_json=as_json)
         interrupted = code == failures.EXIT_INTERRUPTED
@@ -97,15 +97,15 @@ def replay(
 
 
 async def _run(
-    address: str, request: ReplayRequest, here: HereOptions | None, on_told: OnTold | None
+    target: Target, request: ReplayRequest, here: HereOptions | None, on_told: OnTold | None
 ) -> ReplayReport:
-    async with AsyncClient(address) as client:
+    async with target.client() as client:
         if here is None:
             given = {field.name: getattr(request, field.name) for field in fields(request)}
             return await client.replay(**given, on_told=on_told)
         logged = await client.logged_run(await _request_of(client, request.subject_id))
     asked = worker_pb2.ReplayRequest(replay=wire.to_proto(request), run=wire.to_proto(logged))
-    replays = Replays(here.command(address))
+    replays = Replays(here.command(target.address))
     try:
         async for response in replays.run(asked):
             report = taken(response, on_told)

@@ -1,12 +1,15 @@
 """`fastvideo request`: get, list, cancel, watch and arrivals."""
 
 import os
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from fastvideo.cli.options import AsJson, Gateway
 from fastvideo.cli.stack import DataOption
+
+if TYPE_CHECKING:
+    from fastvideo.cli.connection import Target
 
 RequestId = Annotated[str, typer.Argument(metavar="ID", help="The request's id.")]
 
@@ -30,7 +33,7 @@ def get(
     """Show a request."""
     from fastvideo.cli.inspection import show_request
 
-    show_request(_address(gateway, data), request_id, as_json=as_json)
+    show_request(_target(gateway, data), request_id, as_json=as_json)
 
 
 def list_requests(
@@ -46,7 +49,7 @@ def list_requests(
     """List requests, newest first; with --json as one array."""
     from fastvideo.cli.inspection import list_requests as show
 
-    show(_address(gateway, data), status, session, limit, as_json=as_json)
+    show(_target(gateway, data), status, session, limit, as_json=as_json)
 
 
 def cancel(
@@ -61,8 +64,8 @@ def cancel(
     """Cancel a request at its next boundary, and wait until it has ended."""
     from fastvideo.cli.inspection import cancel_request
 
-    address = _address(gateway, data)
-    cancel_request(address, request_id, reason, loop=loop, stream=stream, as_json=as_json)
+    target = _target(gateway, data)
+    cancel_request(target, request_id, reason, loop=loop, stream=stream, as_json=as_json)
 
 
 def watch(
@@ -75,7 +78,7 @@ def watch(
     """Show a request's events until it ends; with --json one object a line."""
     from fastvideo.cli.inspection import watch_request
 
-    watch_request(_address(gateway, data), request_id, after, as_json=as_json)
+    watch_request(_target(gateway, data), request_id, after, as_json=as_json)
 
 
 def arrivals(
@@ -89,10 +92,10 @@ def arrivals(
     """
     from fastvideo.cli.inspection import record_arrivals
 
-    record_arrivals(_address(gateway, data), limit)
+    record_arrivals(_target(gateway, data), limit)
 
 
-def _address(gateway: str, data: DataOption) -> str:
+def _target(gateway: str, data: DataOption) -> "Target":
     from fastvideo.cli.config import load_config
     from fastvideo.cli.connection import find_gateway
 

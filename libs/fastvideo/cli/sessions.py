@@ -1,12 +1,15 @@
-"""`fastvideo session`: create, get, list and close."""
+"""`fastvideo session`: create, get, list, push and close."""
 
 import os
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from fastvideo.cli.options import AsJson, Gateway
 from fastvideo.cli.stack import DataOption
+
+if TYPE_CHECKING:
+    from fastvideo.cli.connection import Target
 
 SessionId = Annotated[str, typer.Argument(metavar="ID", help="The session's id.")]
 
@@ -17,6 +20,7 @@ def register(parent: typer.Typer) -> None:
     app.command("create")(create)
     app.command("get")(get)
     app.command("list")(list_sessions)
+    app.command("push")(push)
     app.command("close")(close)
     parent.add_typer(app, name="session")
 
@@ -29,6 +33,14 @@ def create(
         int, typer.Option(min=0, help="Seconds without a request until it closes; 0: default.")
     ] = 0,
     memory: Annotated[int, typer.Option(min=0, help="Prompts to remember; 0: default.")] = 0,
+    conditioning: Annotated[
+        str,
+        typer.Option(
+            metavar="WHAT",
+            help="What joins the prompts of its requests: independent (nothing), pushed (texts "
+            "that were pushed) or memory (those, and earlier prompts).",
+        ),
+    ] = "independent",
     gateway: Gateway = "",
     data: DataOption = None,
     as_json: AsJson = False,
@@ -37,7 +49,9 @@ def create(
     from fastvideo.cli.inspection import create_session
 
     model_ids = model or ["moving-digits"]
-    create_session(_address(gateway, data), model_ids, timeout, memory, as_json=as_json)
+    create_session(
+        _target(gateway, data), model_ids, timeout, memory, conditioning, as_json=as_json
+    )
 
 
 def get(
@@ -46,7 +60,7 @@ def get(
     """Show a session."""
     from fastvideo.cli.inspection import show_session
 
-    show_session(_address(gateway, data), session_id, as_json=as_json)
+    show_session(_target(gateway, data), session_id, as_json=as_json)
 
 
 def list_sessions(
@@ -58,7 +72,27 @@ def list_sessions(
     """List sessions; with --json as one array."""
     from fastvideo.cli.inspection import list_sessions as show
 
-    show(_address(gateway, data), limit, as_json=as_json)
+    show(_target(gateway, data), limit, as_json=as_json)
+
+
+def push(
+    session_id: SessionId,
+    text: Annotated[str, typer.Argument(metavar="TEXT", help="1 to 2,000 characters.")],
+    role: Annotated[
+        str,
+        typer.Option(
+            metavar="ROLE",
+            help="context stands before all its prompts; prompt is remembered as one.",
+        ),
+    ] = "context",
+    gateway: Gateway = "",
+    data: DataOption = None,
+    as_json: AsJson = False,
+) -> None:
+    """Give a session a text that conditions its later requests."""
+    from fastvideo.cli.inspection import push_text
+
+    push_text(_target(gateway, data), session_id, text, role, as_json=as_json)
 
 
 def close(
@@ -67,10 +101,10 @@ def close(
     """Close a session."""
     from fastvideo.cli.inspection import close_session
 
-    close_session(_address(gateway, data), session_id, as_json=as_json)
+    close_session(_target(gateway, data), session_id, as_json=as_json)
 
 
-def _address(gateway: str, data: DataOption) -> str:
+def _target(gateway: str, data: DataOption) -> "Target":
     from fastvideo.cli.config import load_config
     from fastvideo.cli.connection import find_gateway
 

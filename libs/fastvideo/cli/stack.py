@@ -57,6 +57,9 @@ def up(
         Path | None,
         typer.Option(help="File of the scheduling policy, YAML or JSON: docs/scheduling.md."),
     ] = None,
+    keys: Annotated[
+        bool, typer.Option("--keys", help="Ask for API keys; else open to all of this machine.")
+    ] = False,
 ) -> None:
     """Start Postgres, NATS, Redis and the services, or say why one of them does not start."""
     from fastvideo.cli.stack_view import StartProgress
@@ -66,12 +69,12 @@ def up(
         folder = options_for(data, os.environ).folder
         if policy is not None:
             _check_policy(policy)
-        options = StackOptions(folder.root, http, grpc, workers, schedulers, policy)
+        options = StackOptions(folder.root, http, grpc, workers, schedulers, policy, keys)
         with StartProgress(Console(stderr=True)) as progress:
             if detach:
                 addresses = start_detached(options, os.environ, progress)
                 progress.close()
-                _print_addresses(addresses.gateway, addresses.gateway_http, folder, detached=True)
+                _print_addresses(addresses.gateway, addresses.gateway_http, options, detached=True)
             else:
                 _run_here(options, progress)
 
@@ -150,21 +153,23 @@ def _run_here(options: StackOptions, progress: "StartProgress") -> None:
     def on_ready(state: StackState) -> None:
         progress.close()
         addresses = state.addresses
-        _print_addresses(
-            addresses["gateway"], addresses["gateway-http"], options.folder, detached=False
-        )
+        _print_addresses(addresses["gateway"], addresses["gateway-http"], options, detached=False)
 
     asyncio.run(run_stack(load_config(options, os.environ), progress, on_ready))
     typer.echo("stopped")
 
 
-def _print_addresses(gateway: str, http: str, folder: DataFolder, *, detached: bool) -> None:
+def _print_addresses(gateway: str, http: str, options: StackOptions, *, detached: bool) -> None:
     stop = "`fastvideo down` stops it" if detached else "Ctrl-C stops it"
     typer.echo(f"ready; {stop}")
     typer.echo(f"  gRPC  {gateway}")
     typer.echo(f"  HTTP  http://{http}")
     typer.echo(f"  page  http://{http}/")
-    typer.echo(f"  data  {folder.root}")
+    typer.echo(f"  data  {options.folder.root}")
+    if options.keys:
+        typer.echo(f"  keys  asked for; the operator's is in {options.folder.operator_key}")
+    else:
+        typer.echo("  keys  not asked for: open to everybody on this machine (up --keys asks)")
     sys.stdout.flush()
 
 

@@ -11,6 +11,7 @@ from fastvideo.client.calls import CallPolicy
 from fastvideo.client.event_log import LogClient, LogEntries
 from fastvideo.client.explanations import Explained
 from fastvideo.client.generation import Generation, Media
+from fastvideo.client.keys import ApiKeyInfo, KeyClient, NewKey, SyncKeyClient
 from fastvideo.client.session import AsyncSession
 from fastvideo.client.sync_client import Client
 from fastvideo.client.sync_event_log import SyncLogClient
@@ -21,6 +22,7 @@ from fastvideo.events.reading.filters import EventFilter
 
 __all__ = [
     "DEFAULT_MODEL_ID",
+    "ApiKeyInfo",
     "AsyncClient",
     "AsyncSession",
     "BatchItem",
@@ -30,13 +32,16 @@ __all__ = [
     "EventFilter",
     "Explained",
     "Generation",
+    "KeyClient",
     "LogClient",
     "LogEntries",
     "Media",
     "ModelSummary",
+    "NewKey",
     "Page",
     "ServableSummary",
     "Session",
+    "SyncKeyClient",
     "SyncLogClient",
     "UnreadableEvent",
     "read_batch",

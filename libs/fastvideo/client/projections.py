@@ -12,13 +12,14 @@ from fastvideo.errors import Unavailable
 from fastvideo.events.projections.report import ProjectionStatus, RebuildProgress, RebuildReport
 from fastvideo.rpc.channel import open_channel
 from fastvideo.rpc.errors import from_rpc_error
+from fastvideo.rpc.outgoing import with_key
 
 _POLICY: Final = CallPolicy()
 
 
-async def list_projections(address: str) -> tuple[ProjectionStatus, ...]:
+async def list_projections(address: str, api_key: str = "") -> tuple[ProjectionStatus, ...]:
     """How the projections of a gateway and of the services behind it stand."""
-    async with open_channel(address) as channel:
+    async with open_channel(address, interceptors=with_key(api_key)) as channel:
         stub = projections_pb2_grpc.ProjectionServiceStub(channel)
         request = projections_pb2.ListProjectionsRequest()
         response = await call(stub.ListProjections, request, _POLICY)
@@ -26,7 +27,12 @@ async def list_projections(address: str) -> tuple[ProjectionStatus, ...]:
 
 
 async def rebuild_projection(
-    address: str, projection: str, *, check: bool = False, swap_different: bool = False
+    address: str,
+    projection: str,
+    *,
+    api_key: str = "",
+    check: bool = False,
+    swap_different: bool = False,
 ) -> AsyncGenerator[RebuildProgress | RebuildReport, None]:
     """Rebuild a projection; tells how far it is, and at last what came of it.
 
@@ -36,7 +42,7 @@ async def rebuild_projection(
     request = projections_pb2.RebuildProjectionRequest(
         projection=projection, check=check, swap_different=swap_different
     )
-    async with open_channel(address) as channel:
+    async with open_channel(address, interceptors=with_key(api_key)) as channel:
         stub = projections_pb2_grpc.ProjectionServiceStub(channel)
         try:
             async for response in stub.RebuildProjection(request):

@@ -27,6 +27,8 @@ class StackOptions:
     schedulers: int = 1
     # File of the scheduling policy.
     policy: Path | None = None
+    # Whether the gateway asks for keys; else it is open for everybody on this machine.
+    keys: bool = False
 
     def __post_init__(self) -> None:
         for name in ("http_port", "grpc_port"):

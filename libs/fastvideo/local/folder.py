@@ -5,6 +5,7 @@ stack.json         parts, processes, addresses (state.py)
 ports.json         ports, chosen once (ports.py)
 credentials.json   passwords (credentials.py)
 master.key         the key of tenants' keys (credentials.py)
+operator.key       the operator's key of a stack that asks for keys (operator_key.py)
 config/            configuration written for the servers at each start
 logs/              <part>.log and <part>.log.1
 traces/            spans of every service, in files that are replaced when they are full
@@ -53,6 +54,10 @@ class DataFolder:
     @property
     def master_key(self) -> Path:
         return self.root / "master.key"
+
+    @property
+    def operator_key(self) -> Path:
+        return self.root / "operator.key"
 
     @property
     def config(self) -> Path:

@@ -10,6 +10,7 @@ from fastvideo.local.probes import GrpcHealth
 from fastvideo.local.servers import module_argv
 
 PARTITIONS = 1
+METRICS = "-metrics"
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,12 @@ def service_names(workers: int, schedulers: int) -> tuple[str, ...]:
     )
 
 
+def measured_names(workers: int, schedulers: int) -> tuple[str, ...]:
+    """Names of the ports on which services are scraped; the gateway's is that of its HTTP."""
+    names = service_names(workers, schedulers)
+    return tuple(f"{name}{METRICS}" for name in names if name != "gateway")
+
+
 def numbered(service: str, count: int) -> tuple[str, ...]:
     """scheduler-1, scheduler-2, ..."""
     return tuple(f"{service}-{i}" for i in range(1, count + 1))
@@ -50,11 +57,14 @@ def service_parts(
     def part(name: str, given: Mapping[str, str], needs: tuple[str, ...]) -> ProcessSpec:
         service = name.partition("-")[0]
         address = f"{HOST}:{ports[name]}"
+        own = {"FASTVIDEO_SERVICE_ID": name, "FASTVIDEO_LISTEN": address}
+        if f"{name}{METRICS}" in ports:
+            own["FASTVIDEO_METRICS_LISTEN"] = f"{HOST}:{ports[f'{name}{METRICS}']}"
         return ProcessSpec(
             name=name,
             group=service,
             argv=module_argv(f"fastvideo_{service}"),
-            environment={**given, "FASTVIDEO_SERVICE_ID": name, "FASTVIDEO_LISTEN": address},
+            environment={**given, **own},
             cwd=config.folder.root,
             ready=GrpcHealth(address),
             needs=needs,
@@ -66,12 +76,21 @@ def service_parts(
     for name in service_names(config.options.workers, config.options.schedulers):
         if name == "gateway":
             http = f"{HOST}:{ports['gateway-http']}"
-            parts.append(part(name, {**shared, "FASTVIDEO_HTTP_LISTEN": http}, needs))
+            own = {"FASTVIDEO_HTTP_LISTEN": http, **_doors(config)}
+            parts.append(part(name, {**shared, **own}, needs))
         elif name.startswith("worker-"):
             parts.append(part(name, _worker_environment(shared), ()))
         else:
             parts.append(part(name, shared, needs))
     return tuple(parts)
+
+
+def _doors(config: StackConfig) -> dict[str, str]:
+    """How people come in."""
+    if not config.options.keys:
+        return {"FASTVIDEO_AUTH": "open"}
+    key_file = str(config.folder.operator_key)
+    return {"FASTVIDEO_AUTH": "keys", "FASTVIDEO_ADMIN_KEY_FILE": key_file}
 
 
 def _shared_environment(
@@ -97,8 +116,14 @@ def _shared_environment(
     }
     if config.options.policy is not None:
         environment["FASTVIDEO_SCHEDULING_POLICY"] = str(config.options.policy.absolute())
+    if not environment.get("OTEL_EXPORTER_OTLP_ENDPOINT"):
+        # Nobody else keeps the spans.
+        environment.setdefault("FASTVIDEO_TRACE_FOLDER", str(config.folder.traces))
+    environment.pop("FASTVIDEO_METRICS_LISTEN", None)
     # Only the name that services know is handed on.
     environment.pop("FASTVIDEO_POSTGRES_URL", None)
+    # The key of whoever starts the stack is not for the stack.
+    environment.pop("FASTVIDEO_API_KEY", None)
     return environment
 
 

@@ -17,6 +17,7 @@ from fastvideo.local.errors import DataDamaged
 from fastvideo.local.folder import DataFolder, require_reach
 from fastvideo.local.leftovers import end_leftovers
 from fastvideo.local.lock import StackLock
+from fastvideo.local.operator_key import ensure_operator_key
 from fastvideo.local.part import Pace
 from fastvideo.local.plan import ProcessSpec, StackPlan
 from fastvideo.local.ports import HOST, assign_ports
@@ -33,7 +34,13 @@ from fastvideo.local.servers import (
     redis_url,
     schema_part,
 )
-from fastvideo.local.services import PARTITIONS, ServerUrls, service_names, service_parts
+from fastvideo.local.services import (
+    PARTITIONS,
+    ServerUrls,
+    measured_names,
+    service_names,
+    service_parts,
+)
 from fastvideo.local.state import StackState
 from fastvideo.local.supervisor import Supervisor
 from fastvideo.local.system_user import own, postgres_user
@@ -76,6 +83,7 @@ def plan_stack(config: StackConfig) -> StackPlan:
     }
     names = [name for name, is_own in own_servers.items() if is_own]
     names += [*service_names(options.workers, options.schedulers), "gateway-http"]
+    names += measured_names(options.workers, options.schedulers)
     fixed = {"gateway": options.grpc_port, "gateway-http": options.http_port}
     ports = assign_ports(
         folder.ports,
@@ -85,6 +93,8 @@ def plan_stack(config: StackConfig) -> StackPlan:
     )
     credentials = _credentials(folder)
     ensure_master_key(folder.master_key)
+    if options.keys:
+        ensure_operator_key(folder.operator_key)
     urls = ServerUrls(
         postgres_dsn=config.postgres_url
         or postgres_dsn(APP, credentials.postgres_app, ports["postgres"]),
