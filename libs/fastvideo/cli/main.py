@@ -24,6 +24,7 @@ from fastvideo.cli import (
     sessions,
     simulate,
     stack,
+    trace,
 )
 from fastvideo.cli.config import load_config
 from fastvideo.cli.failures import report
@@ -50,6 +51,7 @@ def build() -> typer.Typer:
     batch.register(app)
     requests.register(app)
     explain.register(app)
+    trace.register(app)
     page.register(app)
     log.register(app)
     replay.register(app)

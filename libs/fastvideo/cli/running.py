@@ -37,11 +37,11 @@ def _telemetry() -> TelemetryConfig:
     )
 
 
-def local_trace_folder(config: CliConfig) -> Path:
-    """Where the local stack's services keep their spans, if there is one."""
+def local_trace_folder(config: CliConfig, data: Path | None = None) -> Path:
+    """Where the services of the local stack keep their spans; `data` is its folder."""
     if config.trace_folder:
         return Path(config.trace_folder)
-    return DataFolder(default_data_folder(os.environ)).traces
+    return DataFolder(data or default_data_folder(os.environ)).traces
 
 
 @asynccontextmanager

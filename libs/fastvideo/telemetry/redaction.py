@@ -30,6 +30,8 @@ _PAIR_PASSWORD = re.compile(
     r"(?P<head>\b(?:password|passwd|api_key|secret|token)=)[^\s&;,]+", re.IGNORECASE
 )
 _BEARER = re.compile(r"(?P<head>\b(?:bearer|basic)\s+)[\w.~+/=-]{4,}", re.IGNORECASE)
+# The secret of "fv_ak_01jd..._secret", and all of a key that was cut or is of another form.
+_API_KEY = re.compile(r"(?P<head>(?<![A-Za-z0-9])fv_(?:ak_[0-9a-z]{26}_)?)[\w-]{24,}", re.ASCII)
 # Deeper values are cut, so that a value that holds itself cannot loop.
 _DEPTH_MAX = 8
 
@@ -41,9 +43,10 @@ def is_secret(name: str) -> bool:
 
 
 def redact_text(text: str) -> str:
-    """The text without the passwords of URLs, key=value pairs and authorization headers."""
+    """The text without passwords of URLs, key=value pairs, authorization headers and API keys."""
     text = _URL_PASSWORD.sub(rf"\g<head>{REDACTED}", text)
     text = _PAIR_PASSWORD.sub(rf"\g<head>{REDACTED}", text)
+    text = _API_KEY.sub(rf"\g<head>{REDACTED}", text)
     return _BEARER.sub(rf"\g<head>{REDACTED}", text)
 
 

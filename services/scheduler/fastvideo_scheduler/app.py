@@ -84,23 +84,26 @@ async def running_scheduler(config: Config) -> AsyncIterator[RunningScheduler]:
             scheduler_id=config.service_id,
             shard=config.shard,
             worker_timeout_s=config.worker_timeout_s,
+            tls=config.tls.client,
             cards={entry.card.model_id: entry.card_digest for entry in catalog.entries},
         )
         shard = Shard(parts, holder=holder, lease_ttl_s=config.lease_ttl_s)
-        ShardGauges(shard, catalog.model_ids).begin()
         service = Service.of(
             scheduler_pb2.DESCRIPTOR,
             "SchedulerService",
             scheduler_pb2_grpc.add_SchedulerServiceServicer_to_server,
             SchedulerService(shard, catalog),
         )
-        server = await stack.enter_async_context(Server(config.listen, [service]))
+        server = await stack.enter_async_context(
+            Server(config.listen, [service], tls=config.tls.server)
+        )
         relay = None
         if bus is None:
             _LOG.warning("no bus: events are not relayed, and hints stay in this process")
         else:
             relay = RelayParts(store=log.sealed, bus=bus, encode=encode_for_bus, wakeups=wakeups)
-        running = _run(shard, relay, holder, config.postgres_dsn)
+        gauges = ShardGauges(shard, catalog.model_ids, log.sealed)
+        running = _run(shard, gauges, relay, holder, config.postgres_dsn)
         task = asyncio.create_task(running, name="scheduler")
         stack.push_async_callback(end_task, task)
         # What is imported lives for ever: no collection, in the middle of a step, needs to see it.
@@ -109,8 +112,11 @@ async def running_scheduler(config: Config) -> AsyncIterator[RunningScheduler]:
         yield RunningScheduler(server.address, shard, task)
 
 
-async def _run(shard: Shard, relay: RelayParts | None, holder: str, dsn: str) -> None:
+async def _run(
+    shard: Shard, gauges: ShardGauges, relay: RelayParts | None, holder: str, dsn: str
+) -> None:
     async with asyncio.TaskGroup() as group:
+        group.create_task(gauges.run(), name="gauges")
         group.create_task(run_upkeep(dsn), name="upkeep")
         group.create_task(shard.run(), name="shard")
         if relay is not None:

@@ -5,6 +5,8 @@ A standby tells that it is one, and nothing else: sums over schedulers are then 
 
 from collections.abc import Iterable, Sequence
 
+from fastvideo.events.reading.gauges import LagGauges, Positions
+from fastvideo.events.store import EventLog
 from fastvideo.scheduling.core import SchedulerCore
 from fastvideo.telemetry import metrics
 from fastvideo.telemetry.instruments import (
@@ -22,20 +24,27 @@ from fastvideo_scheduler.shard import Shard
 
 
 class ShardGauges:
-    """The gauges of a shard with these models; once a process."""
+    """The gauges of a shard with these models; `run` must run beside it, once a process."""
 
-    def __init__(self, shard: Shard, models: Sequence[str]) -> None:
+    def __init__(self, shard: Shard, models: Sequence[str], log: EventLog) -> None:
         self._shard = shard
         self._models = models
+        self._lags = LagGauges(log, self._positions)
 
-    def begin(self) -> None:
-        """Let them be read from now on."""
+    async def run(self) -> None:
+        """Let them be read from now on; ends by cancellation."""
         metrics.observe(LEADING, lambda: [(float(self._shard.leader is not None), {})])
         metrics.observe(LIVE, lambda: [(core.live_requests, {}) for core in self._cores()])
         metrics.observe(QUEUED, self._queued)
         metrics.observe(WORKERS, self._workers)
         metrics.observe(RESERVED, lambda: self._amounts("reserved"))
         metrics.observe(FREE, lambda: self._amounts("free"))
+
+        await self._lags.run()
+
+    async def _positions(self) -> Positions:
+        leader = self._shard.leader
+        return {} if leader is None else {self._shard.name: leader.read_to}
 
     def _cores(self) -> Iterable[SchedulerCore]:
         """The leader's, if this process leads."""

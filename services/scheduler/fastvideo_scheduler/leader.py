@@ -29,6 +29,7 @@ from fastvideo.replay.live_records import (
 from fastvideo.replay.saved_term import SavedTerm
 from fastvideo.requests.events import RequestAccepted, RequestCancelRequested
 from fastvideo.requests.state import STREAM_PREFIX
+from fastvideo.rpc.tls import ClientTls
 from fastvideo.scheduling.commands import PrepareLoop
 from fastvideo.scheduling.core import SchedulerCore
 from fastvideo.scheduling.effects import execute_batch, prepare_loop, worker_command
@@ -93,6 +94,8 @@ class LeaderParts:
     worker_timeout_s: float
     # Model id to the content digest of its card.
     cards: Mapping[str, str] = field(default_factory=dict)
+    # How workers are dialled; None is in the clear.
+    tls: ClientTls | None = None
 
 
 class StoredInput(NamedTuple):
@@ -379,11 +382,17 @@ class Leader:
         return shard_stream(self._parts.shard)
 
     @property
+    def read_to(self) -> Mapping[int, int]:
+        """By partition, the offset up to which the log was read."""
+        return self._low_water.cursors if self._low_water is not None else {}
+
+    @property
     def _mark(self) -> LowWater:
         """How far the log was read."""
         assert self._low_water is not None
         return self._low_water
 
     def _link(self, worker: WorkerAddress, reported: int | None) -> WorkerLink:
-        terms = LinkTerms(self._parts.scheduler_id, self.epoch, self._parts.worker_timeout_s)
+        parts = self._parts
+        terms = LinkTerms(parts.scheduler_id, self.epoch, parts.worker_timeout_s, parts.tls)
         return WorkerLink(worker, terms, self._take_report, self._clock, reported=reported)

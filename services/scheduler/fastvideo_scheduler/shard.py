@@ -25,10 +25,14 @@ class Shard:
         """The leader of the present term; None while this is a standby."""
         return self._leader
 
+    @property
+    def name(self) -> str:
+        """Of its stream and of its lease."""
+        return shard_stream(self._parts.shard)
+
     async def run(self) -> None:
         """Lead whenever the lease is to be had, for ever; gives it back when cancelled."""
-        name = shard_stream(self._parts.shard)
-        await lead(self._parts.store, name, self._holder, self._term, ttl_s=self._lease_ttl_s)
+        await lead(self._parts.store, self.name, self._holder, self._term, ttl_s=self._lease_ttl_s)
 
     async def _term(self, lease: Lease) -> None:
         self._leader = leader = Leader(self._parts, lease)

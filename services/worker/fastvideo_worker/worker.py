@@ -29,6 +29,7 @@ from fastvideo_worker.artifact_client import GrpcArtifacts, NoArtifacts
 from fastvideo_worker.assignments import Assignments
 from fastvideo_worker.commands import Commands
 from fastvideo_worker.config import Config
+from fastvideo_worker.gauges import observe_worker
 from fastvideo_worker.lanes import Lane
 from fastvideo_worker.models import Models
 from fastvideo_worker.replaying import replay_command
@@ -123,6 +124,7 @@ class Worker:
             clock=self._clock,
             replays=replays,
         )
+        observe_worker(pools, executor, self._service)
         await self._serve()
         await models.start(config.models, config.threads)
         await self._server.set_ready(True)
@@ -166,7 +168,7 @@ class Worker:
         if not self._config.artifacts_address:
             return NoArtifacts()
         channel = await self._stack.enter_async_context(
-            open_channel(self._config.artifacts_address)
+            open_channel(self._config.artifacts_address, tls=self._config.tls.client)
         )
         return GrpcArtifacts(channel, asyncio.get_running_loop())
 
@@ -180,6 +182,7 @@ class Worker:
         self._server = Server(
             self._config.listen,
             [service],
+            tls=self._config.tls.server,
             message_bytes_max=_MESSAGE_BYTES_MAX,
             ready=False,
             grace_s=1.0,
@@ -194,7 +197,12 @@ class Worker:
             incarnation=self._status.incarnation,
         )
         self._announcing = asyncio.create_task(
-            announce(self._config.scheduler_addresses, request, lambda: self._service.is_attached)
+            announce(
+                self._config.scheduler_addresses,
+                request,
+                lambda: self._service.is_attached,
+                self._config.tls.client,
+            )
         )
 
     def _lane(self, name: str, threads: int) -> Lane:
