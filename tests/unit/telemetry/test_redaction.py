@@ -7,6 +7,9 @@ import pytest
 from fastvideo.telemetry.redaction import REDACTED, is_secret, redact, redact_text
 
 
+KEY_ID = f"ak_{'01jd2z' * 5}"[:29]
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
@@ -20,6 +23,10 @@ from fastvideo.telemetry.redaction import REDACTED, is_secret, redact, redact_te
         ("dsn=postgresql+asyncpg://a:pw@db", f"dsn=postgresql+asyncpg://a:{REDACTED}@db"),
         ("1http://a:pw@db", f"1http://a:{REDACTED}@db"),
         ("three tokens of text", "three tokens of text"),
+        (f"'fv_{KEY_ID}_{'s3_-' * 10}abc' is", f"'fv_{KEY_ID}_{REDACTED}' is"),
+        (f"fv_{KEY_ID}_{'s' * 20}...", f"fv_{REDACTED}..."),
+        (f"fv_admin_{'x' * 43}\n", f"fv_{REDACTED}\n"),
+        (f"key {KEY_ID} of tenant acme", f"key {KEY_ID} of tenant acme"),
     ],
 )
 def test_secrets_inside_texts(text: str, expected: str) -> None:
@@ -71,6 +78,8 @@ def test_a_value_that_holds_itself_ends() -> None:
         "bearer" + " " * 1_000_000,
         "basic " * 150_000,
         "password=" * 100_000,
+        "fv_" * 300_000,
+        "fv_ak_" + "0" * 26 + "_-" * 400_000,
     ],
     ids=lambda text: text[:8],
 )
