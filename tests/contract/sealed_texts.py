@@ -23,6 +23,14 @@ def remembered(tenant_id: str, prompt: str) -> NewEvent:
     return _event("SessionUpdated", tenant_id, message.SerializeToString())
 
 
+def pushed(tenant_id: str, text: str) -> NewEvent:
+    """A SessionTextPushed."""
+    message = events_pb2.SessionTextPushed(session_id="ses_1")
+    message.pushed.text = text
+    message.pushed.role = "context"
+    return _event("SessionTextPushed", tenant_id, message.SerializeToString())
+
+
 def erased(tenant_id: str) -> NewEvent:
     """A TenantErased."""
     message = events_pb2.TenantErased(tenant_id=tenant_id)

@@ -31,7 +31,7 @@ from fastvideo.events.sealing.seal import Seals
 from fastvideo.events.sealing.store import SealedEventStore
 from fastvideo.events.store import EventStore
 from tests.contract.event_store_cases import command
-from tests.contract.sealed_texts import accepted, erased, remembered
+from tests.contract.sealed_texts import accepted, erased, pushed, remembered
 
 MASTER = MasterKey(bytes(range(32)))
 SECRET = "a very recognisable otter on a bicycle"
@@ -87,6 +87,18 @@ async def test_texts_are_plain_above_and_sealed_below(world: World) -> None:
         assert SECRET.encode() not in stored.payload
         assert payload_digest(stored.payload) == stored.payload_sha256
     assert texts((await world.store.read_partition(0))[0]) == [SECRET, ""]
+
+
+async def test_texts_that_are_pushed_to_sessions_are_sealed_too(world: World) -> None:
+    event = pushed("acme", SECRET)
+    await world.write("session-1", event)
+    assert (await world.store.read_stream("session-1"))[0].payload == event.payload
+    (below,) = await world.below.read_stream("session-1")
+    assert SECRET.encode() not in below.payload
+    await world.erase("acme")
+    (stored,) = await world.store.read_stream("session-1")
+    message = events_pb2.SessionTextPushed.FromString(stored.payload)
+    assert (message.pushed.text, message.pushed.role) == ("", "context")
 
 
 async def test_erased_texts_are_empty_and_the_rest_stays(world: World) -> None:

@@ -12,11 +12,13 @@ from fastvideo.sessions.commands import (
     CloseSession,
     CreateSession,
     EndRequest,
+    PushText,
     SessionCommand,
 )
+from fastvideo.sessions.erasing import without_prompts
 from fastvideo.sessions.events import SessionClosed, SessionUpdated
 from fastvideo.sessions.state import check_takes, decide, evolve, is_open, stream_of
-from fastvideo.sessions.types import ModelBinding, SessionState, SessionStatus
+from fastvideo.sessions.types import ModelBinding, PushedText, SessionState, SessionStatus
 
 START = datetime.fromisoformat("2026-01-02T03:04:05+00:00")
 
@@ -66,6 +68,12 @@ class World:
 
 def begin(request_id: str, second: float = 1) -> BeginRequest:
     return BeginRequest(request_id=request_id, prompt=f"prompt of {request_id}", at=at(second))
+
+
+def push(role: str, text: str, second: float) -> PushText:
+    return PushText(
+        pushed=PushedText(push_id=f"psh_{second:g}", role=role, text=text, at=at(second))
+    )
 
 
 def test_a_new_session_is_open_and_empty() -> None:
@@ -184,3 +192,61 @@ def test_a_stream_that_does_not_begin_with_its_creation_is_corrupt() -> None:
         )
         with pytest.raises(CorruptLog):
             evolve(None, event)
+
+
+def test_pushed_texts_are_kept_by_role_oldest_first_and_bounded() -> None:
+    world = World()
+    world.tell(begin("r1"), 1)
+    for second in range(2, 7):
+        world.tell(push("context", f"context {second}", second), second)
+    world.tell(push("prompt", "slower", 7), 7)
+    assert [text.text for text in world.now.context_texts] == [f"context {i}" for i in (4, 5, 6)]
+    entries = [(e.request_id, e.push_id, e.prompt) for e in world.now.prompt_memory]
+    assert entries == [("r1", "", "prompt of r1"), ("", "psh_7", "slower")]
+
+
+def test_a_push_keeps_a_session_open_for_another_timeout() -> None:
+    world = World()
+    world.tell(push("context", "night", 50), 50)
+    assert world.tell(CheckInactivity(at=at(109)), 109) == 0
+    assert world.tell(CheckInactivity(at=at(110)), 110) == 1
+
+
+@pytest.mark.parametrize("command", [CloseSession(), CheckInactivity(at=at(1000))])
+def test_a_closed_session_remembers_nothing_and_takes_no_text(command: SessionCommand) -> None:
+    world = World()
+    world.tell(begin("r1"), 1)
+    world.tell(EndRequest(request_id="r1"), 2)
+    world.tell(push("context", "night", 3), 3)
+    world.tell(command, 1000)
+    assert (world.now.prompt_memory, world.now.context_texts) == ((), ())
+    with pytest.raises(FailedPrecondition) as caught:
+        world.tell(push("context", "day", 1001), 1001)
+    assert caught.value.reason == "SESSION_CLOSED"
+    # A request that was accepted before the close, and heard of after it.
+    world.tell(begin("late"), 1002)
+    assert world.now.prompt_memory == ()
+
+
+def test_a_session_of_before_keeps_its_prompts_when_it_closes() -> None:
+    world = World()
+    world.tell(begin("r1"), 1)
+    event = Event(
+        stream_id=stream_of("s"),
+        stream_version=3,
+        type="SessionClosed",
+        metadata=EventMetadata(occurred_at=at(2)),
+        recorded_at=at(2),
+        payload=SessionClosed(session_id="s", reason="closed"),
+    )
+    assert evolve(world.now, event).prompt_memory == world.now.prompt_memory
+
+
+def test_erased_texts_are_empty_and_later_ones_stay() -> None:
+    world = World()
+    world.tell(push("context", "night", 1), 1)
+    world.tell(push("context", "day", 5), 5)
+    world.tell(push("prompt", "slower", 2), 6)
+    erased = without_prompts(world.now, at(3))
+    assert [text.text for text in erased.context_texts] == ["", "day"]
+    assert [entry.prompt for entry in erased.prompt_memory] == [""]
