@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping
 from typing import Annotated, Final
 
-from pydantic import AwareDatetime, Field, TypeAdapter, ValidationError
+from pydantic import Field, TypeAdapter, ValidationError
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -15,7 +15,7 @@ from fastvideo.events.reading.filters import EventFilter
 from fastvideo.events.reading.reader import LogReader
 from fastvideo.rpc.names import check_name
 from fastvideo_gateway.http.answers import json_answer
-from fastvideo_gateway.http.queries import Given, read_query
+from fastvideo_gateway.http.queries import Given, Moment, read_query
 from fastvideo_gateway.http.rows import event_row
 from fastvideo_gateway.http.views import EventView, LogPage
 
@@ -37,8 +37,8 @@ class EventsGiven(Given):
     worker: str = ""
     type: str = ""
     stream: str = ""
-    since: AwareDatetime | None = None
-    until: AwareDatetime | None = None
+    since: Moment | None = None
+    until: Moment | None = None
     newest_first: bool = False
     limit: int = 0
     cursor: str = ""

@@ -1,10 +1,11 @@
 """Parameters and bodies of callers, checked before anything is looked up."""
 
 import json
+import re
 from collections.abc import Mapping
-from typing import Any, Final, TypeVar
+from typing import Annotated, Any, Final, TypeVar
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import AwareDatetime, BaseModel, BeforeValidator, ConfigDict, ValidationError
 from starlette.requests import Request
 
 from fastvideo.errors import InvalidField
@@ -14,6 +15,16 @@ JSON_MARKS_MAX: Final = 100_000
 """Commas, colons and brackets of a body: a few megabytes of tiny values become gigabytes."""
 
 M = TypeVar("M", bound=BaseModel)
+
+
+def _date(value: Any) -> Any:
+    """Text that begins with a year; a bare number could be seconds or milliseconds."""
+    if isinstance(value, str) and not re.match(r"[0-9]{4}-", value):
+        raise ValueError("a date and time with its zone, such as 2026-01-01T00:00:00Z")
+    return value
+
+
+Moment = Annotated[AwareDatetime, BeforeValidator(_date)]
 
 
 class Given(BaseModel):

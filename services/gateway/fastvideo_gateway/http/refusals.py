@@ -5,8 +5,10 @@ from typing import Final
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.routing import Match, Route
 
 from fastvideo.errors import FastVideoError, Unauthenticated
+from fastvideo.rpc.errors import RETRY_AFTER
 from fastvideo.telemetry import metrics
 from fastvideo.telemetry.instruments import ERRORS, REASON, reason_label
 from fastvideo.telemetry.logging import get_logger
@@ -20,9 +22,11 @@ _LOG: Final = get_logger(__name__)
 def refusal(path: str, record: ErrorRecord, status: int) -> Response:
     """The answer of an error on a path."""
     metrics.counter(ERRORS).add(1, {REASON: reason_label(record.reason)})
-    if path.startswith(PREFIX):
-        return openai_answer(record, status)
-    return json_answer(Refused(record), status)
+    openai = path.startswith(PREFIX)
+    answer = openai_answer(record, status) if openai else json_answer(Refused(record), status)
+    if retry_after := record.attributes.get(RETRY_AFTER, ""):
+        answer.headers["Retry-After"] = retry_after
+    return answer
 
 
 async def typed_error(request: Request, error: Exception) -> Response:
@@ -44,7 +48,16 @@ async def http_error(request: Request, error: Exception) -> Response:
     record = ErrorRecord(reason, error.detail, "", {})
     answer = refusal(request.url.path, record, error.status_code)
     answer.headers.update(error.headers or {})
+    if error.status_code == 405:
+        answer.headers["Allow"] = ", ".join(sorted(_methods_of(request)))
     return answer
+
+
+def _methods_of(request: Request) -> set[str]:
+    """What a path can be asked with: several routes may have it, and each knows its own."""
+    routes = [one for one in request.app.routes if isinstance(one, Route)]
+    path = next(one.path for one in routes if one.matches(request.scope)[0] is not Match.NONE)
+    return {method for one in routes if one.path == path for method in one.methods or ()}
 
 
 async def unexpected_error(request: Request, error: Exception) -> Response:

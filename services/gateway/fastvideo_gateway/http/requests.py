@@ -3,7 +3,7 @@
 from datetime import datetime
 from typing import Annotated, Final
 
-from pydantic import AwareDatetime, Field
+from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -18,7 +18,7 @@ from fastvideo.rpc.names import check_name, require_name
 from fastvideo_gateway.explaining import Explainer
 from fastvideo_gateway.http.answers import json_answer, to_record
 from fastvideo_gateway.http.differences import differences
-from fastvideo_gateway.http.queries import Given, read_query
+from fastvideo_gateway.http.queries import Given, Moment, read_query
 from fastvideo_gateway.http.rows import event_row, request_row
 from fastvideo_gateway.http.views import (
     EventList,
@@ -65,7 +65,7 @@ class EventsGiven(Given):
 class PlaceGiven(Given):
     """A moment in a request's stream."""
 
-    before: AwareDatetime
+    before: Moment
 
 
 class RequestRoutes:

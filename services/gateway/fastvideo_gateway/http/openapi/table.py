@@ -216,6 +216,7 @@ _PROBES: Final[Mapping[str, Operation]] = {
         answers={
             200: Answer("All of them.", {TEXT: None, "application/openmetrics-text": None}),
         },
+        refusals=(404,),
     ),
     "GET /openapi.json": Operation(
         operation_id="getDocument",
