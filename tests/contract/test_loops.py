@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from fastvideo.cache.features import TextFeatureCache
+from fastvideo.deployment.catalog import Catalog
 from fastvideo.errors import ContractViolation
 from fastvideo.loops.behavior import Captured
 from fastvideo.loops.contract import LoopOutput, PlanContext, StepContext
@@ -16,11 +17,13 @@ from fastvideo.loops.samplers import UniPCState
 from fastvideo.loops.snapshot_format import SnapshotMismatch, decode
 from fastvideo.loops.snapshots import load_state, save_state
 from fastvideo.loops.suite import LoopCase, LoopReport, check_loop
+from fastvideo.model.tensors import TensorSchema
 from fastvideo.models.wan.loops.denoise import DenoiseKernel, DenoiseOutput, DenoiseState
 from fastvideo.requests.types import Capture, OutputSpec, RequestKind
 from fastvideo.scheduling.work import LoopRef, WorkPlan, WorkUnit
 from tests.parity.wan import embedded_model, generation
 
+MODEL = "moving-digits"
 PROMPTS = ("a red three moving left", "a blue digit nine moves up", "the four is green")
 
 
@@ -32,7 +35,9 @@ def check(loop_id: str, cases: Sequence[LoopCase], cache: TextFeatureCache | Non
         context.cache = None if cache is None else cache.open(context)
         return context
 
-    return check_loop(model.kernels[loop_id], model, cases, make_context)
+    kernel = model.kernels[loop_id]
+    schema = Catalog.load([MODEL]).get(MODEL).state_schemas[kernel.spec.state_schema]
+    return check_loop(kernel, model, cases, make_context, schema=schema)
 
 
 def features(index: int, **changes: Any) -> LoopCase:
@@ -69,7 +74,7 @@ def first_frame(index: int, **changes: Any) -> LoopCase:
     return replace(case, inputs={**case.inputs, **made})
 
 
-@pytest.mark.row("LOOP-01", "LOOP-02", "LOOP-03", "LOOP-04", "LOOP-05")
+@pytest.mark.row("LOOP-01", "LOOP-02", "LOOP-03", "LOOP-04", "LOOP-05", "VAL-01")
 @pytest.mark.parametrize("cached", [False, True])
 def test_the_encode_loop_keeps_the_contract(cached: bool) -> None:
     cases = [
@@ -80,7 +85,7 @@ def test_the_encode_loop_keeps_the_contract(cached: bool) -> None:
     assert report.units == (2, 1, 2)
 
 
-@pytest.mark.row("LOOP-01", "LOOP-02", "LOOP-03", "LOOP-04", "LOOP-05", "LOOP-07")
+@pytest.mark.row("LOOP-01", "LOOP-02", "LOOP-03", "LOOP-04", "LOOP-05", "LOOP-07", "VAL-01")
 def test_the_denoise_loop_keeps_the_contract_with_mixed_steps_and_guidance() -> None:
     cases = [
         features(0, steps=4, guidance_scale=5.0),
@@ -95,7 +100,7 @@ def test_the_denoise_loop_keeps_the_contract_with_mixed_steps_and_guidance() -> 
     assert report.forwards_shared < report.forwards_alone
 
 
-@pytest.mark.row("LOOP-01", "LOOP-02", "LOOP-03", "LOOP-04", "LOOP-05", "LOOP-07")
+@pytest.mark.row("LOOP-01", "LOOP-02", "LOOP-03", "LOOP-04", "LOOP-05", "LOOP-07", "VAL-01")
 def test_the_denoise_loop_from_an_image_keeps_the_contract_with_mixed_steps_and_guidance() -> None:
     cases = [
         first_frame(0, steps=4, guidance_scale=5.0),
@@ -207,7 +212,7 @@ def test_steps_with_and_without_an_image_never_share_a_forward() -> None:
     assert batch_key("denoise", features(0)) == batch_key("denoise", features(1))
 
 
-@pytest.mark.row("LOOP-01", "LOOP-02", "LOOP-03", "LOOP-04", "LOOP-05", "LOOP-07")
+@pytest.mark.row("LOOP-01", "LOOP-02", "LOOP-03", "LOOP-04", "LOOP-05", "LOOP-07", "VAL-01")
 def test_the_image_encode_loop_keeps_the_contract() -> None:
     cases = [image(0), image(1, width=32), image(2)]
     report = check("vae_encode", cases, None)
@@ -222,7 +227,7 @@ def test_the_denoise_loop_keeps_the_contract_where_no_rows_may_share_a_forward()
     assert report.batch_max == 1
 
 
-@pytest.mark.row("LOOP-01", "LOOP-02", "LOOP-03", "LOOP-04", "LOOP-05", "LOOP-07")
+@pytest.mark.row("LOOP-01", "LOOP-02", "LOOP-03", "LOOP-04", "LOOP-05", "LOOP-07", "VAL-01")
 def test_the_decode_loop_keeps_the_contract() -> None:
     cases = [latents(0, steps=1), latents(1, steps=1, num_frames=5), latents(2, steps=1)]
     report = check("decode", cases, None)
@@ -230,7 +235,7 @@ def test_the_decode_loop_keeps_the_contract() -> None:
     assert report.batch_max == 1
 
 
-@pytest.mark.row("LOOP-01", "LOOP-02", "LOOP-03", "LOOP-04", "LOOP-05", "LOOP-07")
+@pytest.mark.row("LOOP-01", "LOOP-02", "LOOP-03", "LOOP-04", "LOOP-05", "LOOP-07", "VAL-01")
 def test_the_score_loop_keeps_the_contract() -> None:
     cases = [latents(i, steps=1, kind=RequestKind.GENERATION) for i in range(3)]
     report = check("latent_score", cases, None)
@@ -389,6 +394,33 @@ def test_the_suite_catches_a_planted_fault(fault: Fault) -> None:
         check_loop(kernel, model, cases)
     assert caught.value.reason == fault.reason
     assert caught.value.subject == "denoise"
+
+
+@pytest.mark.row("VAL-01")
+@pytest.mark.parametrize(
+    ("part", "name", "dims", "dtype", "reason"),
+    [
+        ("state", "", (), "", "UNDECLARED_STATE"),
+        ("step", "", (), "", "UNDECLARED_STATE"),
+        ("state", "latents", ("1", "C", "T", "H", "W"), "float16", "TENSOR_MISMATCH"),
+        ("state", "features", ("L", "D"), "float32", "TENSOR_MISMATCH"),
+        ("step", "velocity", ("1", "C", "T", "H", "H2"), "float64", "TENSOR_MISMATCH"),
+    ],
+)
+def test_the_suite_catches_a_state_or_a_step_that_is_not_as_declared(
+    part: str, name: str, dims: tuple[str, ...], dtype: str, reason: str
+) -> None:
+    model = embedded_model()
+    kernel = model.kernels["denoise"]
+    sound = Catalog.load([MODEL]).get(MODEL).state_schemas[kernel.spec.state_schema]
+    given = TensorSchema(name=name, dims=dims, dtype=dtype)
+    others = tuple(one for one in getattr(sound, part) if name and one.name != name)
+    wrong = replace(sound, **{part: (*others, given) if name else ()})
+    cases = [features(i, steps=1, width=16, height=16) for i in range(2)]
+    with pytest.raises(ContractViolation) as caught:
+        check_loop(kernel, model, cases, schema=wrong)
+    assert (caught.value.reason, caught.value.subject) == (reason, kernel.spec.state_schema)
+    assert caught.value.attributes["tensor"] == (name or caught.value.attributes["tensor"])
 
 
 def test_the_suite_needs_two_cases() -> None:

@@ -16,11 +16,13 @@ from fastvideo.loops.contract import LoopOutput, StepContext
 from fastvideo.loops.runner import run_loop
 from fastvideo.loops.suite import LoopCase, check_loop
 from fastvideo.model.specs import ParityTestSpec
+from fastvideo.model.state_schemas import FILE, load_state_schemas
 from fastvideo.models.registry import FAMILIES, family_modules, load_instance_parts
 from fastvideo.models.resident import StandaloneModel
 from fastvideo.models.wan.geometry import default_sampling
 from fastvideo.requests.types import OutputSpec, RequestKind, RequestSpec, TextPart
 from fastvideo.scheduling.work import WorkUnit
+from tests.families import pocket
 from tests.families.pocket.checkpoint import write_checkpoint
 from tests.families.pocket.loops.denoise import DenoiseKernel
 from tests.families.pocket.loops.tell import TellKernel, TellState
@@ -127,12 +129,14 @@ CASES = {
 }
 
 
-@pytest.mark.row("LOOP-01", "LOOP-02", "LOOP-03", "LOOP-04", "LOOP-05", "LOOP-07")
+@pytest.mark.row("LOOP-01", "LOOP-02", "LOOP-03", "LOOP-04", "LOOP-05", "LOOP-07", "VAL-01")
 @pytest.mark.parametrize("loop_id", CASES)
 def test_a_loop_keeps_the_contract(model: StandaloneModel, loop_id: str) -> None:
     case = CASES[loop_id]
     given = cases(model, case.before, *case.asked)
-    report = check_loop(model.kernels[loop_id], model, given)
+    kernel = model.kernels[loop_id]
+    schemas = load_state_schemas(Path(pocket.__path__[0]) / FILE)
+    report = check_loop(kernel, model, given, schema=schemas[kernel.spec.state_schema])
     assert report.units == case.units
     assert report.batch_max >= case.batch
 

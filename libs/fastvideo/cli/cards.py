@@ -12,6 +12,8 @@ from fastvideo.deployment.catalog import CatalogEntry
 from fastvideo.deployment.project import Project
 from fastvideo.model.card import card_digest
 from fastvideo.model.specs import ModelSpec
+from fastvideo.model.state_schemas import StateSchema, StateSchemas, states_of
+from fastvideo.model.tensors import TensorSchema
 from fastvideo.program.specs import ProgramSpec
 
 
@@ -21,6 +23,9 @@ def card_record(entry: CatalogEntry) -> dict[str, Any]:
         "card": TypeAdapter(ModelSpec).dump_python(entry.card, mode="json"),
         "card_digest": entry.card_digest,
         "programs": sorted(entry.programs),
+        "state_schemas": TypeAdapter(dict[str, StateSchema]).dump_python(
+            states_of(entry.card, entry.state_schemas), mode="json"
+        ),
         "checkpoint": str(entry.checkpoint_path or ""),
         "unavailable_reason": entry.unavailable_reason,
     }
@@ -29,7 +34,7 @@ def card_record(entry: CatalogEntry) -> dict[str, Any]:
 def told_card(entry: CatalogEntry) -> None:
     """Print a model's card."""
     console = Console(highlight=False)
-    _card(console, entry.card, entry.programs)
+    _card(console, entry.card, entry.programs, entry.state_schemas)
     if entry.checkpoint_path is not None:
         console.print(Text(f"checkpoint {entry.checkpoint_path}"))
     else:
@@ -40,7 +45,7 @@ def told_project(project: Project) -> None:
     """Print what a folder deploys."""
     console = Console(highlight=False)
     if project.card is not None:
-        _card(console, project.card, project.programs)
+        _card(console, project.card, project.programs, project.state_schemas)
     deployment = project.deployment
     console.print(Text("Deployment", style="bold"))
     console.print(
@@ -78,7 +83,12 @@ def told_project(project: Project) -> None:
     console.print(Text(f"{project.folder}: sound", style="green"))
 
 
-def _card(console: Console, card: ModelSpec, programs: Mapping[str, ProgramSpec]) -> None:
+def _card(
+    console: Console,
+    card: ModelSpec,
+    programs: Mapping[str, ProgramSpec],
+    schemas: StateSchemas,
+) -> None:
     console.print(Text(card.model_id, style="bold"), Text(card.description))
     console.print(
         Text(
@@ -114,6 +124,16 @@ def _card(console: Console, card: ModelSpec, programs: Mapping[str, ProgramSpec]
     )
     console.print(
         _table(
+            ("loop", "state schema", "state", "step"),
+            (
+                (name, loop.state_schema, _tensors(known.state), _tensors(known.step))
+                for name, loop in card.loops.items()
+                if (known := schemas.get(loop.state_schema)) is not None
+            ),
+        )
+    )
+    console.print(
+        _table(
             ("program", "kind", "nodes"),
             (
                 (
@@ -134,6 +154,11 @@ def _card(console: Console, card: ModelSpec, programs: Mapping[str, ProgramSpec]
             ),
         )
     )
+
+
+def _tensors(tensors: Iterable[TensorSchema]) -> str:
+    told = (f"{one.name} {one.dtype}[{', '.join(one.dims)}]" for one in tensors)
+    return "\n".join(told) or "no tensors"
 
 
 def _table(columns: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> Table:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from fastvideo.deployment.card import RolePoolSpec, TransferEndpoint
 from fastvideo.model.specs import CacheContract, LoopSpec, ParallelPlan
+from fastvideo.model.state_schemas import StateSchema
 from fastvideo.program.specs import ProgramSpec
 from fastvideo.requests.types import Capture
 from fastvideo.scheduling.policy import SchedulingPolicy
@@ -22,6 +23,8 @@ class LoopsDocument:
     """loops.yaml: what the model does, step by step, and what it may cache."""
 
     loops: Mapping[str, LoopSpec] = field(default_factory=dict)
+    # What loops of its own keep and give, by the name that they have as their state_schema.
+    state_schemas: Mapping[str, StateSchema] = field(default_factory=dict)
     caches: Mapping[str, CacheContract] = field(default_factory=dict)
 
 

@@ -1,7 +1,7 @@
 """The catalog: which models a deployment knows, from package data alone, without torch."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
@@ -11,6 +11,8 @@ from fastvideo.model.card import card_digest, card_document, load_cards
 from fastvideo.model.documents import InvalidDocument
 from fastvideo.model.manifest import MANIFEST_NAME
 from fastvideo.model.specs import ModelSpec
+from fastvideo.model.state_schemas import FILE as STATE_SCHEMAS
+from fastvideo.model.state_schemas import StateSchemas, card_state_problems, load_state_schemas
 from fastvideo.program.load import check_programs, check_served, load_programs, programs_for
 from fastvideo.program.specs import ProgramSpec
 from fastvideo.requests.types import RequestKind
@@ -32,6 +34,8 @@ class CatalogEntry:
     unavailable_reason: str
     # Where its family's cards and programs are.
     family_path: Path = FAMILIES
+    # The schemas of its loops' states, and of others of its family, by name and version.
+    state_schemas: StateSchemas = field(default_factory=dict)
 
     def program_for(self, kind: RequestKind, program_id: str = "") -> ProgramSpec:
         """The named program, or the default of the kind when no name is given.
@@ -84,14 +88,18 @@ class Catalog:
         folders = sorted(path.parent for path in families.glob("*/cards"))
         for family in (*folders, *(family_folder(package) for package in packages)):
             programs = load_programs(family / "programs.yaml")
+            schemas = load_state_schemas(family / STATE_SCHEMAS)
             cards, source = load_cards(family / "cards"), f"{family.name}/programs.yaml"
             check_served(programs, cards.values(), source)
             for model_id, card in cards.items():
                 if model_id in entries:
                     raise InvalidDocument(source, {"model_id": f"{model_id!r} is there twice"})
+                undeclared = card_state_problems(card, schemas)
+                if undeclared:
+                    raise InvalidDocument(f"{model_id}.yaml", undeclared)
                 own = programs_for(programs, card)
                 check_programs(own, card, f"{source} for {model_id}")
-                entries[model_id] = _entry(card, own, family, checkpoints)
+                entries[model_id] = _entry(card, own, family, checkpoints, schemas)
         catalog = cls(entries)
         if models is None:
             return catalog
@@ -142,7 +150,11 @@ def family_folder(package: str) -> Path:
 
 
 def _entry(
-    card: ModelSpec, programs: dict[str, ProgramSpec], family: Path, checkpoints: Path | None
+    card: ModelSpec,
+    programs: dict[str, ProgramSpec],
+    family: Path,
+    checkpoints: Path | None,
+    schemas: StateSchemas,
 ) -> CatalogEntry:
     folders = [root / card.checkpoint for root in (checkpoints, family / "checkpoints") if root]
     found = next((folder for folder in folders if folder.is_dir()), None)
@@ -154,6 +166,7 @@ def _entry(
         checkpoint_path=None if reason else found,
         unavailable_reason=reason,
         family_path=family,
+        state_schemas=schemas,
     )
 
 

@@ -31,6 +31,12 @@ from fastvideo.model.card import card_digest, merge_cards
 from fastvideo.model.documents import InvalidDocument, parse, read_document
 from fastvideo.model.manifest import read_manifest, verify_checkpoint
 from fastvideo.model.specs import ModelSpec
+from fastvideo.model.state_schemas import (
+    SHARED,
+    StateSchemas,
+    card_state_problems,
+    schema_problems,
+)
 from fastvideo.model.validation import card_problems
 from fastvideo.program.load import load_programs, programs_for
 from fastvideo.program.specs import ProgramSpec
@@ -86,6 +92,8 @@ class Project:
     # The models that are served, installed ones too.
     cards: Mapping[str, ModelSpec]
     checkpoints: Mapping[str, str] = field(default_factory=dict)
+    # The schemas of the card's loops' states.
+    state_schemas: StateSchemas = field(default_factory=dict)
 
 
 def read_project(
@@ -122,7 +130,14 @@ def read_project(
         training=training,
         cards=cards,
         checkpoints=found,
+        state_schemas=reader.state_schemas,
     )
+
+
+def _installed_schemas(installed: Catalog, family: str) -> StateSchemas:
+    """What the family of a card declares, and what every family has."""
+    of_family = (entry for entry in installed.entries if entry.card.family == family)
+    return next((entry.state_schemas for entry in of_family), SHARED)
 
 
 def _checkpoints_of(folder: Path, deployment: DeploymentDocument) -> Path | None:
@@ -148,6 +163,8 @@ class _Reader:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._faults: list[ProjectFault] = []
+        # Those that the card may name, once it was read.
+        self.state_schemas: StateSchemas = {}
         unknown = {path.name for path in folder.glob("*.y*ml")} - set(FILES)
         for name in sorted(unknown):
             self.add(name, "file", f"is none of {', '.join(FILES)}")
@@ -177,7 +194,9 @@ class _Reader:
         for key, file in _FILE_OF.items():
             if key in model:
                 self.add(MODEL, key, f"is written in {file}")
-        parts = [model, self._data(LOOPS) or {}, self._parallel()]
+        loops = self._data(LOOPS) or {}
+        schemas = self._state_schemas(loops.pop("state_schemas", None))
+        parts = [model, loops, self._parallel()]
         self._check_shapes()
         base = str(model.pop("base", "") or "")
         if self._faults:
@@ -187,7 +206,12 @@ class _Reader:
             data = self._base(base, installed)
         for part in parts:
             data = merge_cards(data, part)
-        return self._whole_card(data)
+        card = self._whole_card(data)
+        if card is not None:
+            known = _installed_schemas(installed, card.family)
+            self.state_schemas = {**known, **schemas}
+            self._add_card_faults(card_state_problems(card, self.state_schemas))
+        return card
 
     def programs(self) -> dict[str, ProgramSpec]:
         """The programs of programs.yaml."""
@@ -237,6 +261,18 @@ class _Reader:
             else:
                 found[model_id] = str(folder)
         return found
+
+    def _state_schemas(self, given: Any) -> StateSchemas:
+        """Those of loops.yaml, checked each."""
+        if given is None:
+            return {}
+        document = self._parsed(
+            LOOPS, lambda: parse(LoopsDocument, {"state_schemas": given}, LOOPS)
+        )
+        schemas = document.state_schemas if document is not None else {}
+        for key, fault in schema_problems(schemas).items():
+            self.add(LOOPS, f"state_schemas.{key}", fault)
+        return schemas
 
     def _parallel(self) -> dict[str, Any]:
         parallel = self.optional(PARALLEL, ParallelDocument)

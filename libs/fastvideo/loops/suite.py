@@ -19,6 +19,8 @@ at different times, and raises ContractViolation naming the rule that was broken
 | BEYOND_RUNG        | or differ by no more than the rung that is declared for them          |
 | EMPTY_OUTPUT       | a loop runs a unit or more and hands something on; nothing is no pass |
 | NOT_RESUMABLE      | a state saved at any boundary and loaded goes on with equal bits      |
+| UNDECLARED_STATE   | with a schema: a state and a step hold the tensors that it declares   |
+| TENSOR_MISMATCH    | and these have the dimensions and the dtype that it declares          |
 """
 
 import dataclasses
@@ -41,12 +43,14 @@ from fastvideo.loops.contract import (
     StepContext,
     Values,
 )
+from fastvideo.loops.declared import check_state, check_step
 from fastvideo.loops.divergence import max_abs_difference
 from fastvideo.loops.plans import check_plan
 from fastvideo.loops.snapshot_format import decode
 from fastvideo.loops.snapshots import load_state, save_state
 from fastvideo.loops.state_encoding import tensor_digest
 from fastvideo.model.specs import ParityTestSpec
+from fastvideo.model.state_schemas import StateSchema
 from fastvideo.requests.types import RequestSpec
 from fastvideo.scheduling.work import LoopRef, WorkUnit
 
@@ -93,18 +97,23 @@ def check_loop(
     cases: Sequence[LoopCase],
     make_context: Callable[[], StepContext] = StepContext,
     rung: ParityTestSpec | None = None,
+    schema: StateSchema | None = None,
 ) -> LoopReport:
     """Check that a kernel keeps the contract, with two cases or more.
 
     `make_context` gives the context of each batch, with a cache where the kernel needs one.
-    `rung` is what the card declares of shared batches; without one they are exact.
+    `rung` is what the card declares of shared batches; without one they are exact. `schema` is
+    the one that the loop's state is declared by (`Catalog` has those of a family).
     Raises ContractViolation; its reason is the rule that was broken.
     """
     if len(cases) < 2:
         raise ContractViolation("the suite needs two cases or more", subject="cases")
     suite = _Suite(kernel, instance, make_context)
     with torch.no_grad():
+        suite.schema = schema
         alone = [suite.drive_alone(index, case) for index, case in enumerate(cases)]
+        # What is declared does not change by company.
+        suite.schema = None
         forwards_alone, suite.forwards = suite.forwards, 0
         again = suite.drive_alone(0, cases[0])
         suite.expect_equal("NOT_REPEATABLE", alone[:1], [again])
@@ -135,6 +144,7 @@ class _Suite:
         self._plan_context = PlanContext(model_instance_id="suite", program_id="suite")
         self.forwards = 0
         self.batch_max = 0
+        self.schema: StateSchema | None = None
 
     def drive_alone(self, index: int, case: LoopCase) -> _Run:
         """One case from start to end, every rule of a single loop checked on the way."""
@@ -212,6 +222,8 @@ class _Suite:
             )
         if not isinstance(state, StateBase) or state.version != 0 or state.loop != ref:
             self._fail("BAD_TRANSITION", "init must give a StateBase of the loop at version 0")
+        if self.schema is not None:
+            check_state(self._kernel, self.schema, state)
         return _Run(state, [])
 
     def _plan(self, run: _Run) -> tuple[WorkUnit, ...] | None:
@@ -257,6 +269,9 @@ class _Suite:
             self._fail("BAD_TRANSITION", f"version {run.state.version} became {state.version}")
         if state.loop != run.state.loop or state.request != run.state.request:
             self._fail("BAD_TRANSITION", "the state changed its owner")
+        if self.schema is not None:
+            check_step(self._kernel, self.schema, output)
+            check_state(self._kernel, self.schema, state)
         run.state = state
         run.digests.append(hashlib.sha256(self._kernel.state_bytes(state)).hexdigest())
 

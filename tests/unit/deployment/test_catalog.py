@@ -127,6 +127,7 @@ def test_one_command_validates_all_cards_and_programs(
 
     (tmp_path / "wan").mkdir()
     shutil.copytree(FAMILIES / "wan" / "cards", tmp_path / "wan" / "cards")
+    shutil.copy(FAMILIES / "wan" / "state_schemas.yaml", tmp_path / "wan")
     text = (FAMILIES / "wan" / "programs.yaml").read_text()
     (tmp_path / "wan" / "programs.yaml").write_text(text.replace("loop_id: denoise", "loop_id: d"))
     with pytest.raises(InvalidDocument, match="'d' is no loop of moving-digits"):
@@ -142,3 +143,21 @@ def test_the_catalog_imports_neither_torch_nor_the_families_code() -> None:
         " or m.startswith('fastvideo.models') for m in sys.modules))"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False, timeout=60).returncode == 0
+
+
+@pytest.mark.row("VAL-01")
+def test_a_loop_whose_state_nobody_declares_fails_validation(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    family = tmp_path / "wan"
+    shutil.copytree(FAMILIES / "wan" / "cards", family / "cards")
+    shutil.copy(FAMILIES / "wan" / "programs.yaml", family)
+    text = (FAMILIES / "wan" / "state_schemas.yaml").read_text()
+    file = family / "state_schemas.yaml"
+    file.write_text(text.replace("wan.decode.v1:", "wan.decode.v2:"))
+    assert main(["--families", str(tmp_path)]) == 1
+    assert "loops.decode.state_schema: 'wan.decode.v1'" in capsys.readouterr().err
+    file.write_text(text.replace("dtype: uint8", "dtype: ''"))
+    with pytest.raises(InvalidDocument) as caught:
+        Catalog.load(None, None, tmp_path)
+    assert "wan.decode.v1.state.3.dtype" in caught.value.problems

@@ -136,6 +136,24 @@ def test_all_faults_are_told_at_once(folder: Path) -> None:
     }
 
 
+@pytest.mark.row("VAL-01")
+def test_the_state_of_every_loop_is_declared(folder: Path) -> None:
+    assert "wan.denoise.v1" in read_project(folder).state_schemas
+    (folder / "loops.yaml").write_text("loops: {decode: {state_schema: mine.decode.v1}}\n")
+    (fault,) = faults(folder)
+    assert (fault.file, fault.key) == ("loops.yaml", "loops.decode.state_schema")
+    assert "mine.decode.v1" in fault.fault
+    own = "state_schemas: {mine.decode.v1: {state: [{name: latents, dims: [C], dtype: float32}]}}"
+    (folder / "loops.yaml").write_text(
+        f"{own}\nloops: {{decode: {{state_schema: mine.decode.v1}}}}\n"
+    )
+    assert read_project(folder).state_schemas["mine.decode.v1"].state[0].dims == ("C",)
+    change(folder, "loops", "dtype: float32", "dtype: ''")
+    assert ("loops.yaml", "state_schemas.mine.decode.v1.state.0.dtype") in {
+        (fault.file, fault.key) for fault in faults(folder)
+    }
+
+
 @pytest.mark.row("VAL-02")
 def test_a_program_needs_what_the_model_can_do(folder: Path) -> None:
     change(
@@ -233,10 +251,18 @@ def test_a_model_and_a_folder_are_described(folder: Path) -> None:
     run = CliRunner().invoke
     shown = run(build(), ["describe", "moving-digits"])
     assert shown.exit_code == 0
-    for word in ("transformer", "denoise", "text_to_video", "guidance_scale"):
+    for word in (
+        "transformer",
+        "denoise",
+        "text_to_video",
+        "guidance_scale",
+        "wan.denoise.v1",
+        "latents float32",
+    ):
         assert word in shown.stdout
     record = json.loads(run(build(), ["describe", "moving-digits", "--json"]).stdout)
     assert record["card"]["loops"]["denoise"]["unit_kind"] == "diffusion_step"
+    assert record["state_schemas"]["wan.decode.v1"]["step"][1]["dtype"] == "uint8"
     project = json.loads(run(build(), ["describe", str(folder), "--json"]).stdout)
     assert project["training"]["rollout"]["group_size"] == 24
 
