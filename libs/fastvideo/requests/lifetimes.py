@@ -47,9 +47,9 @@ def as_of(state: RequestState, now: datetime) -> RequestState:
     return replace(state, expired_at=state.expires_at)
 
 
-def require_media(state: RequestState, now: datetime, subject: str) -> None:
-    """Raise Gone once the lifetime of what a request made has passed."""
-    expired_at = as_of(state, now).expired_at
+def require_media(state: RequestState, subject: str) -> None:
+    """Raise Gone for a request, as of now, whose lifetime has passed."""
+    expired_at = state.expired_at
     if expired_at is not None:
         raise Gone(
             f"what request {state.spec.request_id} made expired at {expired_at:%Y-%m-%dT%H:%M:%SZ}",

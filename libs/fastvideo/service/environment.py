@@ -53,13 +53,13 @@ class Environment:
             raise InvalidField(name, value, "on or off")
         return value == "on"
 
-    def count(self, name: str, default: int) -> int:
-        """A whole number, 1 or more."""
+    def count(self, name: str, default: int, *, least: int = 1) -> int:
+        """A whole number, `least` or more."""
         value = self.text(name)
         if not value:
             return default
-        if not value.isdecimal() or int(value) < 1:
-            raise InvalidField(name, value, "a whole number, 1 or more")
+        if not value.isdecimal() or int(value) < least:
+            raise InvalidField(name, value, f"a whole number, {least} or more")
         return int(value)
 
     def count_or_auto(self, name: str) -> int | None:

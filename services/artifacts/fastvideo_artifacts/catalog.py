@@ -7,7 +7,7 @@ from fastvideo.artifacts.types import ArtifactRecord
 from fastvideo.blobs import BlobStore
 from fastvideo.clock import Clock
 from fastvideo.errors import FailedPrecondition, Gone, InvalidField, NotFound
-from fastvideo.requests.lifetimes import DELETED, require_media
+from fastvideo.requests.lifetimes import DELETED, as_of, require_media
 from fastvideo.requests.standing import Standings
 from fastvideo.requests.types import RequestState
 from fastvideo.rpc.paging import checked_page_size
@@ -69,7 +69,7 @@ class Catalog:
         record = await self.find(artifact_id, tenant_id)
         request = await self._request_of(record)
         if request is not None:
-            require_media(request, self._clock.now(), artifact_id)
+            require_media(as_of(request, self._clock.now()), artifact_id)
         if record.deleted_at is not None or (request is not None and request.deleted_at):
             raise Gone(f"artifact {artifact_id} was deleted", reason=DELETED, subject=artifact_id)
         if record.completed_at is None:

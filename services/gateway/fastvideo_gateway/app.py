@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from fastvideo.api.artifacts.v1 import artifacts_pb2, artifacts_pb2_grpc
 from fastvideo.api.events.v1 import log_pb2, log_pb2_grpc, projections_pb2_grpc
@@ -19,7 +19,6 @@ from fastvideo.events.open_bus import open_bus
 from fastvideo.events.open_log import open_log
 from fastvideo.events.projections.projector import Projector
 from fastvideo.events.projections.service import KeptProjections, ProjectionServicer
-from fastvideo.events.reading.reader import LogReader
 from fastvideo.events.store import Appends, EventLog
 from fastvideo.events.subscription import PollLimits
 from fastvideo.events.wakeups import Wakeups
@@ -28,14 +27,15 @@ from fastvideo.rpc.callers import CallerInterceptor
 from fastvideo.rpc.channel import open_channel
 from fastvideo.rpc.outgoing import with_tenant
 from fastvideo.rpc.server import Server, Service
+from fastvideo.rpc.tls import ServerTls
 from fastvideo.service import end_task
 from fastvideo_gateway.access.directory import TenantDirectory
-from fastvideo_gateway.access.door import Door
 from fastvideo_gateway.access.keys import Keys
 from fastvideo_gateway.access.rules import METHODS
 from fastvideo_gateway.access.service import key_service
 from fastvideo_gateway.cancellation import Canceller
 from fastvideo_gateway.config import Config
+from fastvideo_gateway.deletion import Deleter
 from fastvideo_gateway.deployment import Engines
 from fastvideo_gateway.event_log import EventLogService
 from fastvideo_gateway.event_log_parts import EventLogParts, open_event_log
@@ -45,6 +45,7 @@ from fastvideo_gateway.http.app import HttpParts, http_app
 from fastvideo_gateway.http.listener import HttpListener
 from fastvideo_gateway.index import RequestIndex
 from fastvideo_gateway.index_postgres import PostgresIndex
+from fastvideo_gateway.lifetimes import Lifetimes
 from fastvideo_gateway.listing import Lister
 from fastvideo_gateway.log_gauges import LogGauges
 from fastvideo_gateway.models import ModelDirectory
@@ -63,11 +64,10 @@ from fastvideo_gateway.stored_inputs import StoredInputs
 from fastvideo_gateway.submission import ChecksInputs, Submitter
 from fastvideo_gateway.watching import WatchHub
 
-if TYPE_CHECKING:
-    from fastvideo.api.artifacts.v1.artifacts_pb2_grpc import ArtifactServiceAsyncStub
-
 # With hints from the other services an idle gateway need not look often.
 POLLING_BESIDE_HINTS: Final = PollLimits(interval_s_max=1.0)
+# How long a start waits for the keys; a gateway without them says so itself.
+LOADED_S_MAX: Final = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,22 +102,27 @@ def assemble(
     shard: str = "0",
     engines: Engines | None = None,
     shared_quotas: RedisLedger | None = None,
+    media_ttl_s: int = 0,
 ) -> Core:
     """The parts over any log and any index."""
     clock = clock or SystemClock()
     projector = Projector(log, index, wakeups, polling)
-    lister = Lister(index, projector)
-    standings = Standings(log)
+    lister = Lister(index, projector, clock)
+    standings = Standings(log, clock)
     tenants = TenantDirectory(log, wakeups, polling)
     usage = UsageSource(log, index.under_way, clock, wakeups, polling)
     quotas = KeptQuotas(tenants, usage, shared_quotas)
+    lifetimes = Lifetimes(tenants, media_ttl_s)
+    canceller = Canceller(log, appender, lister, catalog, clock)
+    watches = WatchHub(log, wakeups, polling, standings=standings)
     parts = GatewayParts(
         log=log,
         standings=standings,
-        submitter=Submitter(log, appender, catalog, inputs, clock, quotas),
+        submitter=Submitter(log, appender, catalog, inputs, clock, quotas, lifetimes),
         lister=lister,
-        canceller=Canceller(log, appender, lister, catalog, clock),
-        watches=WatchHub(log, wakeups, polling, standings=standings),
+        canceller=canceller,
+        deleter=Deleter(appender, standings, canceller, watches, clock),
+        watches=watches,
         explainer=Explainer(log, clock, shard),
         models=ModelDirectory(catalog, index),
         parity=ParityRecorder(log, appender, catalog, clock),
@@ -182,6 +187,7 @@ async def running_gateway(config: Config) -> AsyncIterator[RunningGateway]:
             shard=config.shard,
             engines=Engines(schedulers),
             shared_quotas=shared_quotas,
+            media_ttl_s=config.media_ttl_s,
         )
         event_log = await stack.enter_async_context(
             open_event_log(
@@ -195,7 +201,10 @@ async def running_gateway(config: Config) -> AsyncIterator[RunningGateway]:
         )
         projections = ProjectionServicer(
             KeptProjections(config.postgres_dsn, log, event_log.projections),
-            behind=[projections_pb2_grpc.ProjectionServiceStub(sessions)],
+            behind=[
+                projections_pb2_grpc.ProjectionServiceStub(sessions),
+                projections_pb2_grpc.ProjectionServiceStub(artifacts),
+            ],
         )
         replayer = Replayer(
             ReplayParts(
@@ -226,16 +235,26 @@ async def running_gateway(config: Config) -> AsyncIterator[RunningGateway]:
             tls=tls.server,
             ready=False,
         )
-        readiness = Readiness()
-        http = _http(
-            config.http_listen, core, event_log.reader, replayer, artifact_stub, readiness, door
+        readiness = Readiness(quotas=lambda: core.quotas.kept_in)
+        parts = HttpParts(
+            core.parts,
+            RequestPast(core.parts.log, SystemClock(), core.parts.standings),
+            event_log.reader,
+            replayer.replay,
+            artifact_stub,
+            readiness,
+            asyncio.Event(),
+            door,
         )
+        http = _http(config.http_listen, parts, tls.server)
         task = asyncio.create_task(_run(core, event_log, readiness, server), name="gateway")
         stack.push_async_callback(end_task, task)
         await stack.enter_async_context(server)
         if http is not None:
             await http.start()
             stack.push_async_callback(http.stop)
+        # Whoever calls at once would be told to wait for the keys.
+        await core.tenants.until_loaded(LOADED_S_MAX)
         yield RunningGateway(server.address, http.address if http else "", core, task)
 
 
@@ -274,23 +293,10 @@ def services(
     )
 
 
-def _http(
-    listen: str,
-    core: Core,
-    reader: LogReader,
-    replayer: Replayer,
-    artifacts: "ArtifactServiceAsyncStub",
-    readiness: Readiness,
-    door: Door,
-) -> HttpListener | None:
+def _http(listen: str, parts: HttpParts, tls: ServerTls | None) -> HttpListener | None:
     if not listen:
         return None
-    closing = asyncio.Event()
-    past = RequestPast(core.parts.log, SystemClock())
-    parts = HttpParts(
-        core.parts, past, reader, replayer.replay, artifacts, readiness, closing, door
-    )
-    return HttpListener(listen, http_app(parts, listen), closing)
+    return HttpListener(listen, http_app(parts, listen), parts.closing, tls)
 
 
 async def _run(core: Core, event_log: EventLogParts, readiness: Readiness, server: Server) -> None:

@@ -86,7 +86,7 @@ class Canceller:
     ) -> RequestState:
         for attempt in range(1, TRIES_MAX + 1):
             asked = await self._read(request_id)
-            if asked is None or asked.state.spec.tenant_id != tenant_id:
+            if asked is None or asked.state.spec.tenant_id != tenant_id or asked.state.deleted_at:
                 raise NotFound(f"request {request_id} does not exist", subject="scope.target_id")
             state = asked.state
             if is_terminal(state) or state.cancel_requested or scope in asked.parts:
@@ -103,7 +103,7 @@ class Canceller:
                 continue
             break
         asked = await self._read(request_id)
-        assert asked is not None  # It was read a moment ago, and nothing is ever deleted.
+        assert asked is not None  # It was read a moment ago, and no event is ever deleted.
         return asked.state
 
     def _check_part(self, asked: _Asked, scope: CancelScope, part: str) -> None:

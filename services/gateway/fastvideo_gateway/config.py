@@ -38,6 +38,8 @@ class Config:
     # Where archived events are; empty when nothing is archived.
     archive_url: str = ""
     s3_endpoint: str = ""
+    # How long what requests made is kept, where their tenants' policies do not say; 0 is for ever.
+    media_ttl_s: int = 0
     # The key of the keys under which the log has what tenants write; None keeps it as it is.
     master_key: MasterKey | None = field(default=None, repr=False)
     access: AccessConfig = field(default_factory=AccessConfig)
@@ -82,6 +84,7 @@ def load_config(environment: Environment) -> Config:
         models=environment.words("FASTVIDEO_MODELS") or None,
         checkpoints=environment.path("FASTVIDEO_CHECKPOINTS"),
         families=environment.words("FASTVIDEO_FAMILIES"),
+        media_ttl_s=environment.count("FASTVIDEO_MEDIA_TTL_S", 0, least=0),
         log_level=environment.log_level,
         telemetry=environment.telemetry,
     )

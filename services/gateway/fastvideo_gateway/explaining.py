@@ -52,7 +52,7 @@ class Explainer:
         page = Page(_first(position, token), page_size or UNITS_DEFAULT)
         async with self._turns:
             read = await read_history(self._log, request_id, tenant_id, self._shard)
-            if read is None:
+            if read is None or read.state.deleted_at is not None:
                 raise NotFound(f"request {request_id} does not exist", subject="request_id")
             # In threads, since others want to be answered meanwhile.
             laid_out = await asyncio.to_thread(timeline, read.history, self._clock.now())

@@ -49,13 +49,16 @@ class RequestIndex(Projection, Protocol):
     """Requests by time, status and session, and the workers that are attached."""
 
     async def list_requests(self, query: ListQuery) -> tuple[RequestState, ...]:
-        """The requests of a query, newest first."""
+        """The requests of a query that are not deleted, newest first."""
         ...
 
     async def find_requests(
-        self, tenant_id: str, request_ids: Sequence[str]
+        self, tenant_id: str, request_ids: Sequence[str], *, deleted_too: bool = False
     ) -> tuple[RequestState, ...]:
-        """Those of a tenant with these ids, in no order; unknown ones are left out."""
+        """Those of a tenant with these ids, in no order; unknown ones are left out.
+
+        Deleted ones are unknown but to those who compare the rows with the log.
+        """
         ...
 
     async def under_way(self, limit: int) -> tuple[RequestState, ...]:

@@ -53,11 +53,15 @@ class MemoryIndex:
         return tuple(found[: query.limit])
 
     async def find_requests(
-        self, tenant_id: str, request_ids: Sequence[str]
+        self, tenant_id: str, request_ids: Sequence[str], *, deleted_too: bool = False
     ) -> tuple[RequestState, ...]:
         found = (self._requests.get(request_id) for request_id in dict.fromkeys(request_ids))
         return tuple(
-            state for state in found if state is not None and state.spec.tenant_id == tenant_id
+            state
+            for state in found
+            if state is not None
+            and state.spec.tenant_id == tenant_id
+            and (deleted_too or state.deleted_at is None)
         )
 
     async def under_way(self, limit: int) -> tuple[RequestState, ...]:
@@ -74,6 +78,8 @@ class MemoryIndex:
 
 def _matches(state: RequestState, query: ListQuery) -> bool:
     spec, after = state.spec, query.after
+    if state.deleted_at is not None:
+        return False
     text = searched_text(state) if query.words else ""
     return (
         spec.tenant_id == query.tenant_id

@@ -22,7 +22,7 @@ from fastvideo_gateway.index import (
 
 LAYOUT: Final = Layout(
     schema="gateway",
-    version=4,
+    version=5,
     statements=(
         """
         CREATE TABLE {schema}.requests (
@@ -34,7 +34,8 @@ LAYOUT: Final = Layout(
             state bytea NOT NULL,
             model_id text COLLATE "C" NOT NULL,
             searched text COLLATE "C" NOT NULL,
-            video boolean NOT NULL
+            video boolean NOT NULL,
+            deleted boolean NOT NULL
         )
         """,
         """
@@ -82,9 +83,11 @@ SELECT state FROM requests WHERE status <> ALL($1) ORDER BY accepted_at LIMIT $2
 _UPSERT_REQUESTS: Final = """
 INSERT INTO requests AS r
     SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::text[],
-                         $5::timestamptz[], $6::bytea[], $7::text[], $8::text[], $9::boolean[])
+                         $5::timestamptz[], $6::bytea[], $7::text[], $8::text[], $9::boolean[],
+                         $10::boolean[])
     ON CONFLICT (request_id) DO UPDATE SET
-        status = excluded.status, state = excluded.state, searched = excluded.searched
+        status = excluded.status, state = excluded.state, searched = excluded.searched,
+        deleted = excluded.deleted
 """
 
 _UPSERT_WORKER: Final = """
@@ -115,11 +118,15 @@ class PostgresIndex(PostgresProjection):
         return tuple(wire.decode(RequestState, row["state"]) for row in rows)
 
     async def find_requests(
-        self, tenant_id: str, request_ids: Sequence[str]
+        self, tenant_id: str, request_ids: Sequence[str], *, deleted_too: bool = False
     ) -> tuple[RequestState, ...]:
         async with self._pool.connection() as connection:
             found = await _load_requests(connection, list(request_ids))
-        return tuple(state for state in found.values() if state.spec.tenant_id == tenant_id)
+        return tuple(
+            state
+            for state in found.values()
+            if state.spec.tenant_id == tenant_id and (deleted_too or state.deleted_at is None)
+        )
 
     async def under_way(self, limit: int) -> tuple[RequestState, ...]:
         ended = [status.value for status in TERMINAL_STATUSES]
@@ -135,7 +142,7 @@ class PostgresIndex(PostgresProjection):
 def _list_statement(query: ListQuery) -> tuple[str, list[object]]:
     """The query with only the conditions that it has, so that each finds its index."""
     arguments: list[object] = [query.tenant_id]
-    conditions = ["tenant_id = $1"]
+    conditions = ["tenant_id = $1", "NOT deleted"]
 
     def where(condition: str, *values: object) -> None:
         first = len(arguments) + 1
@@ -200,6 +207,7 @@ async def _store_requests(connection: Connection, states: Sequence[RequestState]
         [spec.model_id for spec in specs],
         [searched_text(state) for state in states],
         [spec.outputs.video for spec in specs],
+        [state.deleted_at is not None for state in states],
     )
 
 

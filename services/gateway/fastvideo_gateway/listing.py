@@ -4,7 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
+from fastvideo.clock import Clock, SystemClock
 from fastvideo.errors import InvalidField
+from fastvideo.requests.lifetimes import as_of
 from fastvideo.requests.state import TERMINAL_STATUSES
 from fastvideo.requests.types import RequestState, RequestStatus
 from fastvideo.rpc.paging import (
@@ -55,9 +57,12 @@ class VideoPage:
 class Lister:
     """Reads the index, as fresh as the log when it can be had in time."""
 
-    def __init__(self, index: RequestIndex, freshness: Freshness) -> None:
+    def __init__(
+        self, index: RequestIndex, freshness: Freshness, clock: Clock | None = None
+    ) -> None:
         self._index = index
         self._freshness = freshness
+        self._clock = clock or SystemClock()
 
     async def page(
         self,
@@ -89,7 +94,7 @@ class Lister:
             after=page_position(token, *filters),
         )
         await self._freshness.is_fresh(FRESHNESS_WAIT_S)
-        found = await self._index.list_requests(query)
+        found = self._now(await self._index.list_requests(query))
         if len(found) <= size:
             return RequestPage(found, "")
         return RequestPage(found[:size], page_token(_position(found[size - 1]), *filters))
@@ -104,7 +109,8 @@ class Lister:
         await self._freshness.is_fresh(FRESHNESS_WAIT_S)
         after = None
         if after_id:
-            known = await self._index.find_requests(tenant_id, (after_id,))
+            # Whoever deletes what it has listed goes on behind it all the same.
+            known = await self._index.find_requests(tenant_id, (after_id,), deleted_too=True)
             if not known:
                 raise InvalidField("after", after_id, "the id of a video")
             after = _position(known[0])
@@ -115,7 +121,7 @@ class Lister:
             oldest_first=oldest_first,
             videos=True,
         )
-        found = await self._index.list_requests(query)
+        found = self._now(await self._index.list_requests(query))
         return VideoPage(found[:limit], len(found) > limit)
 
     async def is_fresh(self) -> bool:
@@ -125,7 +131,12 @@ class Lister:
     async def find(self, tenant_id: str, request_ids: Sequence[str]) -> tuple[RequestState, ...]:
         """Those of a tenant with these ids; unknown ones are left out."""
         await self._freshness.is_fresh(FRESHNESS_WAIT_S)
-        return await self._index.find_requests(tenant_id, request_ids)
+        return self._now(await self._index.find_requests(tenant_id, request_ids))
+
+    def _now(self, states: Sequence[RequestState]) -> tuple[RequestState, ...]:
+        """The states with what has expired meanwhile."""
+        now = self._clock.now()
+        return tuple(as_of(state, now) for state in states)
 
     async def active_requests(self, tenant_id: str, session_id: str) -> tuple[str, ...]:
         """Ids of the requests of a session that have not ended, newest first."""

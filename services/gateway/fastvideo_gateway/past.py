@@ -20,6 +20,7 @@ from fastvideo.events.records import StoredEvent
 from fastvideo.events.seeking import version_before
 from fastvideo.events.store import EventLog
 from fastvideo.events.types import Event, EventMetadata
+from fastvideo.requests.standing import Standings
 from fastvideo.requests.state import evolve, stream_of
 from fastvideo.requests.types import RequestState
 from fastvideo.wire import decode
@@ -63,8 +64,9 @@ class _Kept:
 class RequestPast:
     """Reads what was; a request of another tenant does not exist."""
 
-    def __init__(self, log: EventLog, clock: Clock) -> None:
+    def __init__(self, log: EventLog, clock: Clock, standings: Standings | None = None) -> None:
         self._log = log
+        self._standings = standings or Standings(log, clock)
         self._clock = clock
         self._kept: OrderedDict[str, _Kept] = OrderedDict()
         self._turns = asyncio.Semaphore(AT_ONCE_MAX)
@@ -129,9 +131,21 @@ class RequestPast:
         """The version of the request's stream. Raises NotFound when it is no request of theirs."""
         stream_id = stream_of(request_id)
         first = await self._log.read_stream(stream_id, 0, 1)
-        if not first or decode(EventMetadata, first[0].metadata).tenant_id != tenant_id:
+        if (
+            not first
+            or decode(EventMetadata, first[0].metadata).tenant_id != tenant_id
+            or await self._is_deleted(request_id)
+        ):
             raise NotFound(f"request {request_id} does not exist", subject="request_id")
         return await self._log.stream_version(stream_id)
+
+    async def _is_deleted(self, request_id: str) -> bool:
+        try:
+            state = await self._standings.read(request_id)
+        except CorruptLog:
+            # Its events can be looked at all the more.
+            return False
+        return state is not None and state.deleted_at is not None
 
 
 def _fold(

@@ -58,7 +58,7 @@ class ServedStates:
         self, tenant_id: str, request_ids: tuple[str, ...]
     ) -> Mapping[str, RequestState]:
         """The rows of requests; those that the lists do not have are left out."""
-        found = await self._index.find_requests(tenant_id, request_ids)
+        found = await self._index.find_requests(tenant_id, request_ids, deleted_too=True)
         return {state.spec.request_id: state for state in found}
 
     async def session(self, session_id: str, tenant_id: str) -> SessionState | None:

@@ -7,7 +7,7 @@ from functools import lru_cache
 from fastvideo import wire
 from fastvideo.api.common.v1 import request_pb2, work_pb2
 from fastvideo.api.gateway.v1 import gateway_pb2, gateway_pb2_grpc
-from fastvideo.errors import InvalidField, NotFound
+from fastvideo.errors import InvalidField
 from fastvideo.events.catalog import message_of
 from fastvideo.events.records import StoredEvent
 from fastvideo.events.store import EventLog
@@ -18,6 +18,7 @@ from fastvideo.rpc.names import check_name, require_name
 from fastvideo.rpc.unknown_fields import refuse_unknown_fields
 from fastvideo.scheduling.work import CancelScope, CancelScopeKind
 from fastvideo_gateway.cancellation import SCOPES, Canceller
+from fastvideo_gateway.deletion import Deleter
 from fastvideo_gateway.deployment import Engines
 from fastvideo_gateway.explaining import Explainer
 from fastvideo_gateway.listing import Lister
@@ -36,6 +37,7 @@ class GatewayParts:
     standings: Standings
     lister: Lister
     canceller: Canceller
+    deleter: Deleter
     watches: WatchHub
     explainer: Explainer
     models: ModelDirectory
@@ -69,9 +71,7 @@ class GatewayService(gateway_pb2_grpc.GatewayServiceServicer):
         refuse_unknown_fields(request)
         require_name("request_id", request.request_id, "the id of a request")
         # Read from the log, not from the index: what was accepted is found at once.
-        state = await self._parts.standings.read(request.request_id)
-        if state is None or state.spec.tenant_id != current_tenant():
-            raise NotFound(f"request {request.request_id} does not exist", subject="request_id")
+        state = await self._parts.standings.visible(request.request_id, current_tenant())
         return gateway_pb2.GetRequestResponse(state=wire.to_proto(state))
 
     async def ListRequests(
@@ -113,6 +113,16 @@ class GatewayService(gateway_pb2_grpc.GatewayServiceServicer):
         return gateway_pb2.CancelRequestResponse(
             state=None if state is None else wire.to_proto(state)
         )
+
+    async def DeleteRequest(
+        self, request: gateway_pb2.DeleteRequestRequest, context: object
+    ) -> gateway_pb2.DeleteRequestResponse:
+        refuse_unknown_fields(request)
+        require_name("request_id", request.request_id, "the id of a request")
+        deleted_at = await self._parts.deleter.delete(request.request_id, current_tenant())
+        response = gateway_pb2.DeleteRequestResponse(request_id=request.request_id)
+        response.deleted_at.FromDatetime(deleted_at)
+        return response
 
     async def ExplainRequest(
         self, request: gateway_pb2.ExplainRequestRequest, context: object

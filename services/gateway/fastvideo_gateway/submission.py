@@ -8,7 +8,7 @@ from fastvideo.api.gateway.v1 import gateway_pb2
 from fastvideo.clock import Clock, milliseconds
 from fastvideo.deployment.catalog import Catalog
 from fastvideo.deployment.servables import find_servable, named_program
-from fastvideo.errors import CorruptLog, FastVideoError, InvalidField, Unavailable
+from fastvideo.errors import AlreadyExists, CorruptLog, FastVideoError, InvalidField, Unavailable
 from fastvideo.events.catalog import NAMES, UPCASTERS, new_event
 from fastvideo.events.first_use import FirstUse, asked_digest, keyed_event_id, lookup, scoped_key
 from fastvideo.events.metadata import request_metadata
@@ -18,6 +18,7 @@ from fastvideo.events.types import Event
 from fastvideo.ids import new_id
 from fastvideo.requests.draft import RequestDraft
 from fastvideo.requests.events import RequestAccepted
+from fastvideo.requests.lifetimes import as_of
 from fastvideo.requests.reading import read_request
 from fastvideo.requests.sampling import SEED_MAX
 from fastvideo.requests.state import evolve, stream_of
@@ -27,6 +28,7 @@ from fastvideo.telemetry import metrics
 from fastvideo.telemetry.instruments import MODEL, REQUEST_KIND, REQUESTS_ACCEPTED
 from fastvideo.telemetry.tracing import current_traceparent
 from fastvideo_gateway.drafts import draft_of
+from fastvideo_gateway.lifetimes import Lifetimes
 from fastvideo_gateway.quotas.types import NoQuotas, Quotas
 from fastvideo_gateway.session_turns import SessionTurns, Turn
 from fastvideo_gateway.tokens import PromptLengths
@@ -59,8 +61,10 @@ class Submitter:
         inputs: ChecksInputs,
         clock: Clock,
         quotas: Quotas | None = None,
+        lifetimes: Lifetimes | None = None,
     ) -> None:
         self._log = log
+        self._lifetimes = lifetimes
         self._quotas = quotas or NoQuotas()
         self._appender = appender
         self._catalog = catalog
@@ -123,7 +127,7 @@ class Submitter:
         )
         await self._lengths.check(spec, entry)
         await self._inputs.check(draft, tenant_id)
-        return spec
+        return spec if self._lifetimes is None else self._lifetimes.settle(spec)
 
     async def _accept(
         self, spec: RequestSpec, key: str | None, digest: str, turn: Turn | None = None
@@ -150,7 +154,13 @@ class Submitter:
         state = await read_request(self._log, first.subject_id)
         if state is None:
             raise CorruptLog(f"a key names request {first.subject_id}, which is not in the log")
-        return Submitted(state, repeated=True)
+        if state.deleted_at is not None:
+            raise AlreadyExists(
+                "the request that this key made was deleted; a new one takes a new key",
+                reason="REQUEST_DELETED",
+                subject="idempotency_key",
+            )
+        return Submitted(as_of(state, self._clock.now()), repeated=True)
 
     def _accepted(self, spec: RequestSpec, key: str | None) -> Event:
         now = self._clock.now()

@@ -169,7 +169,7 @@ class WatchHub:
         """
         with self._watcher(request_id) as watcher:
             state = await self._standings.read(request_id)
-            if state is None or state.spec.tenant_id != tenant_id:
+            if state is None or state.spec.tenant_id != tenant_id or state.deleted_at:
                 raise NotFound(f"request {request_id} does not exist", subject="request_id")
             if after_sequence > state.last_sequence:
                 allowed = f"0 to {state.last_sequence}"

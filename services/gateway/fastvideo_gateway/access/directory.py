@@ -101,6 +101,15 @@ class TenantDirectory:
             return False
         return True
 
+    async def until_loaded(self, timeout_s: float) -> bool:
+        """Wait until it has read the log; whether it had in time."""
+        try:
+            async with asyncio.timeout(timeout_s), self._changed:
+                await self._changed.wait_for(lambda: self._loaded)
+        except TimeoutError:
+            return False
+        return True
+
     async def run(self) -> None:
         """Read and follow, for ever; ends by cancellation. Raises CorruptLog for a broken log."""
         heads = await self._load()

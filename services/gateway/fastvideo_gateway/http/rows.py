@@ -40,6 +40,10 @@ class RequestRow:
     # A stored video or image, the final one before its preview; empty when there is none.
     media_id: str
     media_type: str
+    # When what it made goes; None until it has ended, and when it stays.
+    expires_at: datetime | None = None
+    # The same, once that has passed.
+    expired_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +68,11 @@ class EventRow:
 def request_row(state: RequestState) -> RequestRow:
     """The line of a request."""
     spec = state.spec
-    stored = [one for one in state.artifacts if one.completed_at is not None and one.digest]
+    stored = [
+        one
+        for one in state.artifacts
+        if one.completed_at is not None and one.deleted_at is None and state.expired_at is None
+    ]
     kinds = (ArtifactKind.VIDEO, ArtifactKind.IMAGE)
     shown = [one for one in stored if one.kind in kinds]
     # Previews are stored before what they preview.
@@ -89,6 +97,8 @@ def request_row(state: RequestState) -> RequestRow:
         version=state.last_sequence,
         media_id="" if media is None else media.artifact_id,
         media_type="" if media is None else media.content_type,
+        expires_at=state.expires_at,
+        expired_at=state.expired_at,
     )
 
 

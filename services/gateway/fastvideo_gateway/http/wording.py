@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from fastvideo.artifacts.events import (
     ArtifactCompleted,
     ArtifactCreated,
+    ArtifactDeleted,
     ArtifactUpdated,
     MediaChunkAdded,
     MediaCompleted,
@@ -18,6 +19,7 @@ from fastvideo.requests.events import (
     RequestCancelled,
     RequestCancelRequested,
     RequestCompleted,
+    RequestExpired,
     RequestFailed,
     RequestLogged,
     RequestProgressed,
@@ -62,6 +64,8 @@ def _of_request(payload: EventPayload) -> str:
             return f"{payload.level}: {payload.message}"
         case RequestCompleted(metrics=metrics):
             return f"after {span(metrics.total_seconds)}, {_count(metrics.units, 'unit')}"
+        case RequestExpired(expires_at=expires_at):
+            return f"{expires_at:%Y-%m-%d %H:%M:%S} UTC"
         case _:
             return ""
 
@@ -72,6 +76,8 @@ def _of_artifact(payload: EventPayload) -> str:
             return f"{record.kind.value} {record.name}"
         case ArtifactCompleted(record=record):
             return f"{record.kind.value} {record.name}, {record.size_bytes:,} bytes"
+        case ArtifactDeleted():
+            return f"{payload.reason}, {payload.size_bytes:,} bytes"
         case ArtifactUpdated():
             return f"{payload.size_bytes:,} bytes"
         case MediaInitialized(media=media):

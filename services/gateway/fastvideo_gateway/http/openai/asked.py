@@ -18,6 +18,7 @@ from fastvideo.deployment.catalog import CatalogEntry
 from fastvideo.errors import InvalidField
 from fastvideo.requests.durations import frames_of
 from fastvideo.requests.inputs import IMAGE, IMAGE_TO_VIDEO, NEGATIVE_PROMPT, PROMPT
+from fastvideo.requests.lifetimes import TTL_S_MAX
 from fastvideo_gateway.http.openai.choosing import Chosen
 from fastvideo_gateway.http.openai.numbers import Number, Seed, Whole, whole, whole_schema
 from fastvideo_gateway.http.queries import JSON_TYPE, Given, read_body, validated
@@ -33,8 +34,16 @@ FIELDS_MAX: Final = 64
 _SIZE: Final = re.compile(r"([1-9][0-9]{0,5})[xX]([1-9][0-9]{0,5})")
 _DATA_URL: Final = re.compile(r"data:image/[a-z]+;base64,", re.IGNORECASE)
 
+# How a form names the parts of `expires_after`.
+_EXPIRY_FIELDS: Final[Mapping[str, str]] = {
+    part: f"expires_after[{part}]" for part in ("anchor", "seconds")
+}
+
 Count = Annotated[
     int, BeforeValidator(whole), Field(ge=1, le=IMAGES_MAX), whole_schema(1, IMAGES_MAX)
+]
+Lifetime = Annotated[
+    int, BeforeValidator(whole), Field(ge=1, le=TTL_S_MAX), whole_schema(1, TTL_S_MAX)
 ]
 Size = Annotated[str, Field(json_schema_extra={"pattern": f"^{_SIZE.pattern}$"})]
 
@@ -46,6 +55,15 @@ class ImageReference(Given):
     """data:image/...;base64,... of a PNG, JPEG or WebP."""
     file_id: str | None = None
     """The id of an artifact."""
+
+
+class ExpiresAfter(Given):
+    """How long the files are kept."""
+
+    anchor: Literal["completed_at"] = "completed_at"
+    """From when on: the end of the request, however it ended."""
+    seconds: Lifetime
+    """At most what is kept by default, where that is not for ever."""
 
 
 class VideoAsked(Given):
@@ -67,6 +85,8 @@ class VideoAsked(Given):
     seed: Seed | None = None
     fps: Whole | None = None
     num_frames: Whole | None = None
+    expires_after: ExpiresAfter | None = None
+    """How long its files are kept; left out for the default."""
 
 
 class ImagesAsked(Given):
@@ -86,6 +106,8 @@ class ImagesAsked(Given):
     flow_shift: Number | None = None
     seed: Seed | None = None
     """Of the first image; the next ones take the numbers behind it."""
+    expires_after: ExpiresAfter | None = None
+    """How long the images are kept; left out for the default."""
     user: str = ""
     """Whom it is for; accepted and not kept."""
 
@@ -126,6 +148,9 @@ class Asked:
                 raise InvalidField(name, "given twice", "one value")
             else:
                 fields[name] = value
+        expiry = {part: fields.pop(name) for part, name in _EXPIRY_FIELDS.items() if name in fields}
+        if expiry:
+            fields["expires_after"] = expiry
         return cls(validated(fields, VideoAsked), image)
 
 
@@ -166,7 +191,9 @@ def submit_message(
         program_id=chosen.program_id or (IMAGE_TO_VIDEO if image_id else ""),
         inputs=inputs,
         sampling=sampling,
-        outputs=request_pb2.OutputSpec(video=True, sheet=True, image=True),
+        outputs=request_pb2.OutputSpec(
+            video=True, sheet=True, image=True, ttl_s=_ttl_s(video.expires_after)
+        ),
     )
 
 
@@ -183,10 +210,15 @@ def image_message(
         flow_shift=asked.flow_shift,
         seed=seed,
         num_frames=1,
+        expires_after=asked.expires_after,
     )
     message = submit_message(Asked(video, None), chosen, "", key)
-    message.outputs.CopyFrom(request_pb2.OutputSpec(image=True))
+    message.outputs.CopyFrom(request_pb2.OutputSpec(image=True, ttl_s=_ttl_s(asked.expires_after)))
     return message
+
+
+def _ttl_s(expires_after: ExpiresAfter | None) -> int | None:
+    return None if expires_after is None else expires_after.seconds
 
 
 def _frames(video: VideoAsked, entry: CatalogEntry) -> int | None:

@@ -27,6 +27,7 @@ _PARAMETERS: Final[Mapping[str, str]] = {
     "inputs[1].text.text": "negative_prompt",
     "inputs[1].image.artifact_id": "input_reference",
     "inputs[2].image.artifact_id": "input_reference",
+    "outputs.ttl_s": "expires_after.seconds",
     "scope.target_id": "video_id",
     "request_id": "video_id",
     "chunk": "input_reference",

@@ -10,10 +10,13 @@ from pydantic import BaseModel, ConfigDict, Field
 from fastvideo.deployment.servables import Servable
 from fastvideo.program.specs import ProgramKind
 from fastvideo.requests.inputs import NEGATIVE_PROMPT, PROMPT
+from fastvideo.requests.lifetimes import EXPIRED
 from fastvideo.requests.types import RequestState, RequestStatus, TextPart
 from fastvideo_gateway.models import ModelStatus
 
-VideoStatus: TypeAlias = Literal["queued", "in_progress", "completed", "failed", "cancelled"]
+VideoStatus: TypeAlias = Literal[
+    "queued", "in_progress", "completed", "failed", "cancelled", "expired"
+]
 
 _STATUSES: Final[Mapping[RequestStatus, VideoStatus]] = MappingProxyType(
     {
@@ -55,7 +58,7 @@ class Video(Told):
     """Unix seconds, as all times here."""
     completed_at: int | None
     expires_at: int | None
-    """When its files go away; null when they stay."""
+    """When its files go, or went, away; null until it has ended, and when they stay."""
     prompt: str | None
     size: str
     """WIDTHxHEIGHT in pixels, as it is made."""
@@ -162,12 +165,11 @@ def video_object(state: RequestState) -> Video:
     return Video(
         id=spec.request_id,
         model=spec.model_id,
-        status=_STATUSES[state.status],
+        status="expired" if completed and state.expired_at else _STATUSES[state.status],
         progress=100 if completed else min(99, int(100 * state.progress)),
         created_at=int(state.accepted_at.timestamp()),
         completed_at=_unix(state.ended_at) if completed else None,
-        # Nothing expires yet.
-        expires_at=None,
+        expires_at=_unix(state.expires_at),
         prompt=_text(state, PROMPT),
         size=f"{sampling.width}x{sampling.height}",
         seconds=f"{sampling.num_frames / sampling.fps:g}" if sampling.fps else "0",
@@ -217,6 +219,9 @@ def servable_object(status: ModelStatus, servable: Servable) -> Model:
 
 
 def _error(state: RequestState) -> VideoFailure | None:
+    if state.error is None and state.expired_at is not None:
+        message = f"its files expired at {state.expired_at:%Y-%m-%d %H:%M:%S} UTC"
+        return VideoFailure(code=EXPIRED.lower(), message=message)
     if state.error is None:
         return None
     return VideoFailure(code=state.error.reason.lower(), message=state.error.message)

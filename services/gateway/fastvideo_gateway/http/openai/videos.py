@@ -15,6 +15,7 @@ from fastvideo.artifacts.types import ArtifactKind, ArtifactRecord
 from fastvideo.errors import Conflict, FastVideoError, InvalidField, NotFound
 from fastvideo.events.records import StoredEvent
 from fastvideo.events.views import event_for_view
+from fastvideo.requests.lifetimes import require_media
 from fastvideo.requests.state import STREAM_PREFIX, is_terminal
 from fastvideo.requests.types import RequestState, RequestStatus
 from fastvideo.rpc.identity import current_tenant
@@ -23,7 +24,7 @@ from fastvideo_gateway.http.answers import json_answer, to_record
 from fastvideo_gateway.http.artifacts import ArtifactRoutes
 from fastvideo_gateway.http.openai.asked import Asked, submit_message
 from fastvideo_gateway.http.openai.choosing import chosen_model
-from fastvideo_gateway.http.openai.objects import VideoList, video_object
+from fastvideo_gateway.http.openai.objects import VideoDeleted, VideoList, video_object
 from fastvideo_gateway.http.openai.waiting import Submit, Waiting, require_completed
 from fastvideo_gateway.http.queries import Given, read_query
 from fastvideo_gateway.http.streams import Streams, message
@@ -84,6 +85,7 @@ class OpenAiVideos:
             Route("/v1/videos", self._list, methods=["GET"]),
             Route("/v1/videos/sync", self._sync, methods=["POST"]),
             Route(one, self._get, methods=["GET"]),
+            Route(one, self._delete, methods=["DELETE"]),
             Route(f"{one}/cancel", self._cancel, methods=["POST"]),
             Route(f"{one}/content", self._content, methods=["GET"]),
             Route(f"{one}/events", self._events, methods=["GET"]),
@@ -100,6 +102,11 @@ class OpenAiVideos:
         if not is_terminal(state):
             answer.headers["openai-poll-after-ms"] = str(POLL_AFTER_MS)
         return answer
+
+    async def _delete(self, request: Request) -> Response:
+        video_id = _id_of(request)
+        await self._gateway.deleter.delete(video_id, current_tenant(), subject="video_id")
+        return json_answer(VideoDeleted(id=video_id))
 
     async def _list(self, request: Request) -> Response:
         given = read_query(request, ListGiven)
@@ -132,6 +139,7 @@ class OpenAiVideos:
                 subject="video_id",
             )
         record = _artifact(state, variant)
+        require_media(state, "video_id")
         return await self._artifacts.content(request, record.artifact_id)
 
     async def _events(self, request: Request) -> Response:

@@ -35,10 +35,10 @@ class Waiting:
     async def state(self, video_id: str) -> RequestState:
         """Where a request stands. Raises NotFound."""
         # Read from the log, not from the index: what was accepted is found at once.
-        state = await self._gateway.standings.read(video_id)
-        if state is None or state.spec.tenant_id != current_tenant():
-            raise NotFound(f"video {video_id} does not exist", subject="video_id")
-        return state
+        try:
+            return await self._gateway.standings.visible(video_id, current_tenant())
+        except NotFound as error:
+            raise NotFound(f"video {video_id} does not exist", subject="video_id") from error
 
     @contextmanager
     def place(self) -> Iterator[None]:
