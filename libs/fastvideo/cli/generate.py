@@ -68,6 +68,14 @@ def generate(
         ),
     ] = None,
     session: Annotated[str, typer.Option(metavar="ID", help="The session it belongs to.")] = "",
+    ttl: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            metavar="SECONDS",
+            help="How long the server keeps what it made. [default: the server's]",
+        ),
+    ] = None,
     gateway: Gateway = "",
     data: DataOption = None,
     as_json: AsJson = False,
@@ -102,5 +110,6 @@ def generate(
         capture=capture,
         trace=trace,
         session_id=session,
+        ttl_s=ttl,
     )
     raise typer.Exit(run_generation(asked, gateway, data, as_json=as_json))

@@ -59,6 +59,7 @@ class Generation:
     capture: Capture | None = None
     trace: TraceLevel | None = None
     session_id: str = ""
+    ttl_s: int | None = None
 
     @property
     def sampling(self) -> SamplingOverrides:
@@ -85,6 +86,7 @@ class Generation:
             preview=self.preview is not None,
             capture=self.capture,
             trace=self.trace,
+            ttl_s=self.ttl_s,
         )
 
 

@@ -99,6 +99,21 @@ def cancel_request(
     _print_request(run(cancel()), as_json=as_json)
 
 
+def delete_requests(target: Target, request_ids: Sequence[str], *, as_json: bool) -> None:
+    """Delete one after the other; the first that cannot be ends it."""
+
+    async def delete() -> None:
+        async with target.client() as client:
+            for request_id in request_ids:
+                await client.delete(request_id)
+                if as_json:
+                    print_json({"id": request_id, "deleted": True})
+                else:
+                    print_lines([f"{request_id}  deleted"])
+
+    run(delete())
+
+
 def watch_request(target: Target, request_id: str, after: int, *, as_json: bool) -> None:
     """A request's events as they come."""
 

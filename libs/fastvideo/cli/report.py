@@ -15,7 +15,8 @@ from fastvideo.requests.types import RequestState
 def request_record(state: RequestState) -> dict[str, Any]:
     """The JSON of `generate` and `request get`: these keys, and `error` when it failed.
 
-    `seconds` is from accepted to ended, and null until then, as is `latents_digest`.
+    `seconds` is from accepted to ended, and null until then, as is `latents_digest`. With a
+    lifetime there are `expires_at`, and `expired`: whether that has passed.
     """
     sampling = state.spec.sampling
     record: dict[str, Any] = {
@@ -35,6 +36,9 @@ def request_record(state: RequestState) -> dict[str, Any]:
         "latents_digest": state.latents_digest or None,
         "seconds": state.metrics.total_seconds if state.metrics is not None else None,
     }
+    if state.expires_at is not None:
+        record["expires_at"] = state.expires_at.isoformat()
+        record["expired"] = state.expired_at is not None
     if state.error is not None:
         record["error"] = {
             "reason": state.error.reason,
@@ -49,7 +53,7 @@ def request_lines(state: RequestState) -> list[str]:
     """A request for people."""
     record = request_record(state)
     lines = [
-        f"{record['id']}  {record['status']}",
+        f"{record['id']}  {record['status']}{', expired' if state.expired_at else ''}",
         f"  model      {state.spec.model_id}",
         f"  sampling   seed {record['seed']}, {record['steps']} steps, "
         f"guidance {record['guidance_scale']:g}, {record['size']}, "
@@ -67,6 +71,9 @@ def request_lines(state: RequestState) -> list[str]:
         lines.append(f"  latents    sha256 {record['latents_digest']}")
     if record["seconds"] is not None:
         lines.append(f"  seconds    {record['seconds']:.2f}")
+    if state.expires_at is not None:
+        word = "expired   " if state.expired_at else "kept until"
+        lines.append(f"  {word} {state.expires_at:%Y-%m-%d %H:%M:%S} UTC")
     if state.error is not None:
         lines.append(f"  error      {state.error.reason}: {state.error.message}")
     return lines

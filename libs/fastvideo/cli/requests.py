@@ -1,4 +1,4 @@
-"""`fastvideo request`: get, list, cancel, watch and arrivals."""
+"""`fastvideo request`: get, list, cancel, delete, watch and arrivals."""
 
 import os
 from typing import TYPE_CHECKING, Annotated
@@ -22,6 +22,7 @@ def register(parent: typer.Typer) -> None:
     app.command("get")(get)
     app.command("list")(list_requests)
     app.command("cancel")(cancel)
+    app.command("delete")(delete)
     app.command("watch")(watch)
     app.command("arrivals")(arrivals)
     parent.add_typer(app, name="request")
@@ -66,6 +67,21 @@ def cancel(
 
     target = _target(gateway, data)
     cancel_request(target, request_id, reason, loop=loop, stream=stream, as_json=as_json)
+
+
+def delete(
+    request_ids: Annotated[list[str], typer.Argument(metavar="ID...", help="Ids of requests.")],
+    gateway: Gateway = "",
+    data: DataOption = None,
+    as_json: AsJson = False,
+) -> None:
+    """Delete requests and what they made; what runs is cancelled first.
+
+    A second time changes nothing. What the log says of them stays, for operators.
+    """
+    from fastvideo.cli.inspection import delete_requests
+
+    delete_requests(_target(gateway, data), request_ids, as_json=as_json)
 
 
 def watch(
