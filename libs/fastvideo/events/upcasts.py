@@ -13,11 +13,14 @@ def _batch_with_step_ranges(payload: bytes) -> bytes:
     it did not say. All ran in the batch's one forward.
     """
     batch = events_pb2.BatchExecuted.FromString(payload)
-    for result in batch.results:
-        if not result.HasField("step_range"):
-            result.step_range.start = max(0, result.state_version - 1)
-            result.step_range.stop = result.state_version
-            result.measured_seconds = batch.measured_seconds
+    silent = [result for result in batch.results if not result.HasField("step_range")]
+    if not silent:
+        # Written when the field was new and the schema was not yet told apart.
+        return payload
+    for result in silent:
+        result.step_range.start = max(0, result.state_version - 1)
+        result.step_range.stop = result.state_version
+        result.measured_seconds = batch.measured_seconds
     return batch.SerializeToString(deterministic=True)
 
 

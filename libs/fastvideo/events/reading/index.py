@@ -13,6 +13,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import groupby
 from typing import Final, Protocol
 
 from fastvideo.events.projections.projector import Projection, fresh_events
@@ -101,20 +102,26 @@ class IndexChanges:
 
 
 def index_changes(events: Iterable[StoredEvent]) -> IndexChanges:
-    """What the events add. Never raises: of what cannot be read, the envelope is indexed."""
-    members: defaultdict[tuple[str, int], int] = defaultdict(int)
+    """What events in the order of their offsets add.
+
+    Never raises: of what cannot be read, the envelope is indexed.
+    """
+    members: dict[tuple[str, int], int] = {}
     times: dict[int, BlockTimes] = {}
     types: dict[str, tuple[int, int]] = {}
-    for stored in events:
-        block = block_of(stored.offset)
-        bit = 1 << (BLOCK - 1 - (stored.offset - 1) % BLOCK)
-        for name in terms_of(stored):
-            members[name, block] |= bit
-        at = stored.recorded_at
-        known = times.setdefault(block, BlockTimes(at, at))
-        known.earliest, known.latest = min(known.earliest, at), max(known.latest, at)
-        count, size = types.get(stored.type, (0, 0))
-        types[stored.type] = (count + 1, size + size_without_texts(stored.type, stored.payload))
+    for block, inside in groupby(events, key=lambda stored: block_of(stored.offset)):
+        bits: defaultdict[str, int] = defaultdict(int)
+        moments: list[datetime] = []
+        for stored in inside:
+            bit = 1 << (BLOCK - 1 - (stored.offset - 1) % BLOCK)
+            for name in terms_of(stored):
+                bits[name] |= bit
+            moments.append(stored.recorded_at)
+            count, size = types.get(stored.type, (0, 0))
+            size += size_without_texts(stored.type, stored.payload)
+            types[stored.type] = (count + 1, size)
+        members.update(((name, block), set_bits) for name, set_bits in bits.items())
+        times[block] = BlockTimes(min(moments), max(moments))
     return IndexChanges(members, times, types)
 
 
