@@ -1,5 +1,6 @@
 """A gRPC server that plays a given history, and cuts streams where a test says so."""
 
+import asyncio
 import hashlib
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
@@ -62,6 +63,13 @@ class Script:
     # The field and the reason that every upload is refused for.
     upload_refused: tuple[str, str] | None = None
 
+    # A watch that has told everything goes on without a word.
+    holds: bool = False
+    # How long an answer to `get` takes, seconds.
+    slow_s: float = 0.0
+
+    cancelled: list[str] = field(default_factory=list)
+    deleted: list[str] = field(default_factory=list)
     watched_after: list[int] = field(default_factory=list)
     read_from: list[int] = field(default_factory=list)
     idempotency_keys: list[str] = field(default_factory=list)
@@ -98,6 +106,7 @@ class ScriptedGateway(gateway_pb2_grpc.GatewayServiceServicer):
         self, request: gateway_pb2.GetRequestRequest, context: object
     ) -> gateway_pb2.GetRequestResponse:
         self._script.fail_while_unavailable()
+        await asyncio.sleep(self._script.slow_s)
         if request.request_id != SPEC.request_id:
             raise NotFound("no such request", subject=request.request_id)
         return gateway_pb2.GetRequestResponse(state=self._state())
@@ -122,6 +131,21 @@ class ScriptedGateway(gateway_pb2_grpc.GatewayServiceServicer):
                 payload=payload,
             )
             yield gateway_pb2.WatchRequestResponse(sequence=sequence, event=wire.to_proto(event))
+        if script.holds:
+            await asyncio.Event().wait()
+
+    async def CancelRequest(
+        self, request: gateway_pb2.CancelRequestRequest, context: object
+    ) -> gateway_pb2.CancelRequestResponse:
+        self._script.cancelled.append(request.scope.target_id)
+        return gateway_pb2.CancelRequestResponse(state=self._state())
+
+    async def DeleteRequest(
+        self, request: gateway_pb2.DeleteRequestRequest, context: object
+    ) -> gateway_pb2.DeleteRequestResponse:
+        self._script.deleted.append(request.request_id)
+        self._script.fail_while_unavailable()
+        return gateway_pb2.DeleteRequestResponse(request_id=request.request_id)
 
     def _state(self) -> request_pb2.RequestState:
         message: request_pb2.RequestState = wire.to_proto(

@@ -13,7 +13,7 @@ from fastvideo.api.gateway.v1 import gateway_pb2
 from fastvideo.api.sessions.v1 import sessions_pb2
 from fastvideo.errors import AlreadyExists, FailedPrecondition, InvalidField, NotFound
 from fastvideo.events.catalog import event_of
-from fastvideo.requests.types import RequestSpec
+from fastvideo.requests.types import RequestSpec, TextPart
 from fastvideo.rpc.errors import from_rpc_error
 from fastvideo.sessions.conditioning import own_prompt
 from fastvideo.sessions.state import stream_of
@@ -44,8 +44,13 @@ async def ask(world: SessionWorld, session_id: str, prompt: str, key: str = "") 
     return wire.from_proto(RequestSpec, response.state.spec)
 
 
+def part_of(spec: RequestSpec) -> TextPart:
+    texts = (part for part in spec.inputs if isinstance(part, TextPart))
+    return next(part for part in texts if part.role == "prompt")
+
+
 def prompt_of(spec: RequestSpec) -> str:
-    return next(part.text for part in spec.inputs if part.role == "prompt")  # type: ignore[union-attr]
+    return part_of(spec).text
 
 
 @pytest.mark.row("SES-03")
@@ -75,8 +80,7 @@ async def test_the_memory_of_prompts_stands_in_the_spec_of_the_next_request(
     first = await ask(world, session_id, "a red three")
     second = await ask(world, session_id, "a blue two", key="k")
     assert prompt_of(second) == "night. a red three. a blue two"
-    part = next(one for one in second.inputs if one.role == "prompt")  # type: ignore[union-attr]
-    sources = [(s.role, s.source_id) for s in part.segments]  # type: ignore[union-attr]
+    sources = [(s.role, s.source_id) for s in part_of(second).segments]
     assert sources[1:] == [("prompt", first.request_id), ("own", "")]
     # A repeat is the same request, whatever was remembered since.
     again = await ask(world, session_id, "a blue two", key="k")
@@ -113,8 +117,7 @@ async def test_requests_at_once_of_one_memory_each_see_those_before(world: Sessi
     assert sorted(order) == sorted(spec.request_id for spec in specs)
     by_id = {spec.request_id: spec for spec in specs}
     for place, request_id in enumerate(order):
-        part = next(p for p in by_id[request_id].inputs if p.role == "prompt")  # type: ignore[union-attr]
-        sources = [s.source_id for s in part.segments[:-1]]  # type: ignore[union-attr]
+        sources = [s.source_id for s in part_of(by_id[request_id]).segments[:-1]]
         assert sources == order[:place]
 
 

@@ -1,0 +1,242 @@
+"""What an application does with a client: many calls, bounds, leaving, closing, threads, forks."""
+
+import asyncio
+import os
+import threading
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+
+from fastvideo.client import AsyncClient, CallPolicy, Client
+from fastvideo.errors import (
+    Cancelled,
+    DeadlineExceeded,
+    FailedPrecondition,
+    FastVideoError,
+    InvalidField,
+)
+from fastvideo.requests.types import RequestStatus
+from tests.integration.client.scripted_gateway import Script, history, serve
+from tests.plugins.waiting import eventually
+
+POLICY = CallPolicy(timeout_s=20.0, silence_s_max=20.0, retry_first_s=0.01, retry_s_max=0.05)
+UNENDED = history(8)[:-1]
+
+
+@asynccontextmanager
+async def client_of(script: Script) -> AsyncIterator[AsyncClient]:
+    async with serve(script) as server, AsyncClient(server.address, policy=POLICY) as client:
+        yield client
+
+
+def reason_of(caught: pytest.ExceptionInfo[FastVideoError]) -> str:
+    return caught.value.reason
+
+
+async def test_one_client_makes_many_calls_at_a_time() -> None:
+    async with client_of(Script(slow_s=0.2)) as client:
+        states = await asyncio.gather(*(client.get("req_1") for _ in range(300)))
+        waits = await asyncio.gather(*(client.wait("req_1") for _ in range(50)))
+    assert {state.status for state in (*states, *waits)} == {RequestStatus.COMPLETED}
+
+
+async def test_a_call_has_a_bound_of_its_own() -> None:
+    async with client_of(Script(slow_s=60.0)) as client:
+        with pytest.raises(DeadlineExceeded):
+            await client.get("req_1", timeout_s=0.1)
+        with pytest.raises(InvalidField) as caught:
+            await client.get("req_1", timeout_s=0)
+    assert caught.value.field == "timeout_s"
+
+
+@pytest.mark.parametrize("cancel", [False, True])
+async def test_a_wait_that_took_too_long_leaves_the_request_alone_unless_told(
+    cancel: bool,
+) -> None:
+    script = Script(payloads=UNENDED, holds=True)
+    async with client_of(script) as client:
+        with pytest.raises(DeadlineExceeded) as caught:
+            await client.wait("req_1", timeout_s=0.2, cancel_when_left=cancel)
+        with pytest.raises(InvalidField):
+            await client.wait("req_1", timeout_s=-1)
+    assert (caught.value.reason, caught.value.subject) == ("WAIT_TIMEOUT", "req_1")
+    assert script.cancelled == (["req_1"] if cancel else [])
+
+
+@pytest.mark.parametrize("cancel", [False, True])
+async def test_a_task_that_is_cancelled_leaves_the_request_alone_unless_told(
+    cancel: bool,
+) -> None:
+    script = Script(payloads=UNENDED, holds=True)
+    seen: list[int] = []
+    async with client_of(script) as client:
+        waiting = client.wait(
+            "req_1", on_event=lambda e: seen.append(e.stream_version), cancel_when_left=cancel
+        )
+        task = asyncio.create_task(waiting)
+
+        async def all_seen() -> bool:
+            return len(seen) == len(UNENDED)
+
+        await eventually(all_seen)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        # The client is as good as before.
+        assert (await client.get("req_1")).request_id == "req_1"
+    assert script.cancelled == (["req_1"] if cancel else [])
+
+
+async def test_what_a_callback_raises_ends_the_wait_as_it_is() -> None:
+    def complain(event: object) -> None:
+        raise TimeoutError("mine")
+
+    async with client_of(Script()) as client:
+        with pytest.raises(TimeoutError, match="mine"):
+            await client.wait("req_1", timeout_s=30, on_event=complain)
+
+
+async def test_a_delete_is_tried_again_while_the_server_is_away() -> None:
+    script = Script(unavailable=2)
+    async with client_of(script) as client:
+        await client.delete("req_1")
+    assert script.deleted == ["req_1"] * 3
+
+
+async def test_a_closed_client_refuses_by_name_and_closes_twice() -> None:
+    async with serve(Script()) as server:
+        client = AsyncClient(server.address)
+        await client.get("req_1")
+        watching = client.watch("req_1")
+        await client.close()
+        await client.close()
+        for call in (
+            client.get("req_1"),
+            client.read_artifact("art_1"),
+            client.explain("req_1"),
+            client.list_sessions(),
+            client.wait("req_1"),
+            anext(watching),
+            anext(client.log.read_stream("request-req_1")),
+        ):
+            with pytest.raises(FailedPrecondition) as caught:
+                await call
+            assert reason_of(caught) == "CLIENT_CLOSED"
+
+
+async def test_a_client_belongs_to_the_loop_of_its_first_call() -> None:
+    async with client_of(Script()) as client:
+        await client.get("req_1")
+
+        def elsewhere() -> None:
+            with pytest.raises(FailedPrecondition) as caught:
+                asyncio.run(client.get("req_1"))
+            assert reason_of(caught) == "OTHER_LOOP"
+
+        await asyncio.to_thread(elsewhere)
+
+
+async def in_thread(script: Script, use: Callable[[Client], None]) -> None:
+    """The synchronous client in a thread, beside the server's event loop."""
+    async with serve(script) as server:
+
+        def run() -> None:
+            with Client(server.address, policy=POLICY) as client:
+                use(client)
+
+        await asyncio.to_thread(run)
+
+
+async def test_the_synchronous_client_works_inside_a_running_event_loop() -> None:
+    def use(client: Client) -> None:
+        async def cell() -> RequestStatus:
+            return client.generate("a red three").status
+
+        assert asyncio.run(cell()) is RequestStatus.COMPLETED
+
+    await in_thread(Script(), use)
+
+
+async def test_many_threads_share_a_synchronous_client() -> None:
+    def use(client: Client) -> None:
+        found: list[RequestStatus] = []
+
+        def work() -> None:
+            found.extend(client.wait("req_1").status for _ in range(5))
+
+        threads = [threading.Thread(target=work) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert found == [RequestStatus.COMPLETED] * 40
+
+    await in_thread(Script(), use)
+
+
+async def test_a_callback_may_call_the_synchronous_client() -> None:
+    def use(client: Client) -> None:
+        told: list[str] = []
+        client.wait("req_1", on_event=lambda _: told.append(client.get("req_1").request_id))
+        assert told == ["req_1"] * 10
+
+    await in_thread(Script(), use)
+
+
+async def test_a_synchronous_wait_has_a_bound_and_cancels_only_when_told() -> None:
+    script = Script(payloads=UNENDED, holds=True)
+
+    def use(client: Client) -> None:
+        for cancel in (False, True):
+            with pytest.raises(DeadlineExceeded) as caught:
+                client.wait("req_1", timeout_s=0.2, cancel_when_left=cancel)
+            assert reason_of(caught) == "WAIT_TIMEOUT"
+            assert len(script.cancelled) == int(cancel)
+
+    await in_thread(script, use)
+
+
+async def test_closing_ends_the_calls_of_other_threads() -> None:
+    raised: list[FastVideoError] = []
+
+    def use(client: Client) -> None:
+        watching = threading.Event()
+
+        def watch() -> None:
+            try:
+                client.wait("req_1", on_event=lambda _: watching.set())
+            except FastVideoError as error:
+                raised.append(error)
+
+        thread = threading.Thread(target=watch)
+        thread.start()
+        assert watching.wait(20)
+        client.close()
+        thread.join(20)
+        assert not thread.is_alive()
+        with pytest.raises(FailedPrecondition) as caught:
+            client.get("req_1")
+        assert reason_of(caught) == "CLIENT_CLOSED"
+        client.close()
+
+    await in_thread(Script(payloads=UNENDED, holds=True), use)
+    (error,) = raised
+    assert isinstance(error, Cancelled | FailedPrecondition)
+    assert error.reason in ("CLIENT_CLOSED", "CANCELLED")
+
+
+async def test_a_forked_child_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    def use(client: Client) -> None:
+        client.get("req_1")
+        with monkeypatch.context() as patched:
+            # What a child sees of itself; a real fork beside gRPC's threads is not for tests.
+            patched.setattr(os, "getpid", lambda: -1)
+            for call in (client.get, client.wait):
+                with pytest.raises(FailedPrecondition) as caught:
+                    call("req_1")
+                assert reason_of(caught) == "FORKED"
+            client.close()
+        assert client.get("req_1").request_id == "req_1"
+
+    await in_thread(Script(), use)
