@@ -14,6 +14,7 @@ import pytest
 import torch
 
 import fastvideo
+from fastvideo.deployment.fleet import PriceSource, choose
 from fastvideo.engine.engine import Engine
 from fastvideo.engine.results import RequestHandle, Video
 from fastvideo.errors import (
@@ -214,6 +215,26 @@ def test_the_engine_s_card_says_what_it_serves_and_what_it_costs(engine: Engine)
     assert card.model_specs == ("moving-digits",)
     assert "text_to_video" in card.supported_programs
     assert {entry.phase for entry in card.cost_model.entries} >= {"denoise", "decode"}
+
+
+@pytest.mark.row("DEP-02")
+def test_two_engines_have_costs_of_their_own_and_a_fleet_chooses_between_them(
+    engine: Engine,
+) -> None:
+    with Engine(threads=1, engine_id="second") as second:
+        _generate(engine)
+        assert second.deployment_card().cost_model.entries == ()
+        _generate(second)
+        before = second.deployment_card()
+        request = _generate(engine, steps=4).request
+        _generate(engine, steps=4)
+        assert second.deployment_card() == before
+        assert engine.deployment_card().cost_model != before.cost_model
+        offers = [engine.offer(), second.offer()]
+    route = choose(request, offers, capability="text_to_video")
+    assert {one.engine_id for one in route.candidates} == {"engine", "second"}
+    priced = {one.engine_id: one.price for one in route.candidates}
+    assert priced == {"engine": PriceSource.MEASURED, "second": PriceSource.SCALED}
 
 
 def test_a_closed_engine_ends_its_requests_and_takes_no_more() -> None:
