@@ -5,6 +5,7 @@ depends on the kind: BadRequest for a field, ResourceInfo for a thing, Precondit
 a state, QuotaFailure for a limit. A limit that says when to try again has RetryInfo too.
 """
 
+import re
 from collections.abc import Mapping
 from typing import Final, TypeVar
 
@@ -28,6 +29,9 @@ _LOOKED_AT_CHARACTERS_MAX: Final = 16_384
 RETRY_AFTER: Final = "retry_after_s"
 """The attribute with the whole seconds after which it may be tried again."""
 DETAILS_KEY: Final = "grpc-status-details-bin"
+
+# In gRPC's own words: "Received message larger than max (20 vs. 10)".
+_TOO_LARGE: Final = re.compile(r"message larger than max \((\d+) vs\. (\d+)\)")
 
 MessageT = TypeVar("MessageT", bound=Message)
 
@@ -142,6 +146,15 @@ def from_rpc_error(error: grpc.RpcError) -> errors.FastVideoError:
         known = handshake_error(message)
         if known is not None:
             return known
+    known_limit = _TOO_LARGE.search(message)
+    if error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED and known_limit:
+        size, limit = known_limit.groups()
+        return errors.ResourceExhausted(
+            f"a message has at most {limit} bytes, and this one {size}",
+            reason="MESSAGE_TOO_LARGE",
+            subject="message",
+            attributes={"limit_bytes": limit},
+        )
     return from_status(status_pb2.Status(code=code[0], message=message))
 
 

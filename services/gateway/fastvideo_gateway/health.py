@@ -26,6 +26,8 @@ class Readiness:
     ready: bool = False
     # Model id to whether a worker serves it.
     models: Mapping[str, bool] = field(default_factory=dict)
+    # Whose counters decide about quotas now: "shared" or "local".
+    quotas: Callable[[], str] = lambda: "local"
 
 
 async def keep_checking(

@@ -48,6 +48,7 @@ async def test_health_is_answered_and_the_rest_refused(world: World) -> None:
     assert json.loads(body) == {
         "status": "ready",
         "models": {MODEL: False, "wan2.1-t2v-1.3b": False},
+        "quotas": "local",
     }
     assert await get(address, "/health/live") == (200, b'{"status":"live"}')
     assert await get(address, "/health/live?probe=1", "HEAD") == (200, b"")

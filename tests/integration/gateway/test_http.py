@@ -279,17 +279,6 @@ async def test_a_stop_ends_streams_at_once(postgres_dsn: str) -> None:
     writer.close()
 
 
-async def test_a_head_that_does_not_come_is_not_waited_for(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(listener, "HEAD_TIMEOUT_S", 0.2)
-    host, _, port = world.gateway.http_address.rpartition(":")
-    reader, writer = await asyncio.open_connection(host, int(port))
-    writer.write(b"GET / HTT")
-    assert await asyncio.wait_for(reader.read(), 5.0) == b""
-    writer.close()
-
-
 async def test_an_address_that_is_taken_is_named(postgres_dsn: str) -> None:
     from dataclasses import replace
 

@@ -1,5 +1,7 @@
 """Domain values as JSON, and typed errors as records."""
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, Final
 
 import pydantic_core
@@ -12,6 +14,7 @@ from fastvideo.errors import (
     DeadlineExceeded,
     FailedPrecondition,
     FastVideoError,
+    Gone,
     InvalidField,
     NotFound,
     PermissionDenied,
@@ -22,6 +25,9 @@ from fastvideo.errors import (
 from fastvideo.rpc.errors import from_status, to_status
 from fastvideo_gateway.http.views import ErrorRecord
 
+BODY_TOO_LARGE: Final = "BODY_TOO_LARGE"
+BODY_TOO_SLOW: Final = "BODY_TOO_SLOW"
+
 # As google.rpc maps its codes to HTTP.
 _STATUSES: Final[tuple[tuple[type[FastVideoError], int], ...]] = (
     (InvalidField, 400),
@@ -29,6 +35,7 @@ _STATUSES: Final[tuple[tuple[type[FastVideoError], int], ...]] = (
     (PermissionDenied, 403),
     (NotFound, 404),
     (AlreadyExists, 409),
+    (Gone, 410),
     (FailedPrecondition, 400),
     (ResourceExhausted, 429),
     (Conflict, 409),
@@ -36,6 +43,8 @@ _STATUSES: Final[tuple[tuple[type[FastVideoError], int], ...]] = (
     (DeadlineExceeded, 504),
     (Unavailable, 503),
 )
+# Those of a body that HTTP has a status of its own for.
+_REASONS: Final[Mapping[str, int]] = MappingProxyType({BODY_TOO_LARGE: 413, BODY_TOO_SLOW: 408})
 INTERNAL: Final = 500
 
 
@@ -72,4 +81,6 @@ def error_record(error: FastVideoError) -> ErrorRecord:
 
 def status_of(error: FastVideoError) -> int:
     """The HTTP status of an error."""
+    if error.reason in _REASONS:
+        return _REASONS[error.reason]
     return next((status for kind, status in _STATUSES if isinstance(error, kind)), INTERNAL)

@@ -4,6 +4,8 @@ GET /health/live    200 while the process answers
 GET /health/ready   200 while the event log answers, else 503; lists the models with a worker
 """
 
+from typing import Literal
+
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -20,7 +22,8 @@ def health_routes(readiness: Readiness) -> list[Route]:
         return json_answer(Alive())
 
     async def ready(_: Request) -> Response:
-        view = Ready("ready" if readiness.ready else "not ready", readiness.models)
+        status: Literal["ready", "not ready"] = "ready" if readiness.ready else "not ready"
+        view = Ready(status, readiness.models, readiness.quotas())
         return json_answer(view, 200 if readiness.ready else 503)
 
     return [Route("/health/live", live), Route("/health/ready", ready)]

@@ -44,6 +44,8 @@ class Ready:
 
     status: Literal["ready", "not ready"]
     models: Mapping[str, bool]
+    # "shared" while quotas are kept for all gateways together, "local" for this one alone.
+    quotas: str
 
 
 @dataclass(frozen=True, slots=True)
