@@ -13,10 +13,17 @@ from fastvideo.client.explanations import Explained
 from fastvideo.client.generation import Generation, Media
 from fastvideo.client.keys import ApiKeyInfo, KeyClient, NewKey, SyncKeyClient
 from fastvideo.client.session import AsyncSession
+from fastvideo.client.session_calls import SessionInfo
 from fastvideo.client.sync_client import Client
 from fastvideo.client.sync_event_log import SyncLogClient
 from fastvideo.client.sync_session import Session
-from fastvideo.client.types import DEFAULT_MODEL_ID, ModelSummary, Page, ServableSummary
+from fastvideo.client.types import (
+    DEFAULT_MODEL_ID,
+    ModelDescription,
+    ModelSummary,
+    Page,
+    ServableSummary,
+)
 from fastvideo.events.reading.entries import UnreadableEvent
 from fastvideo.events.reading.filters import EventFilter
 
@@ -36,11 +43,13 @@ __all__ = [
     "LogClient",
     "LogEntries",
     "Media",
+    "ModelDescription",
     "ModelSummary",
     "NewKey",
     "Page",
     "ServableSummary",
     "Session",
+    "SessionInfo",
     "SyncKeyClient",
     "SyncLogClient",
     "UnreadableEvent",

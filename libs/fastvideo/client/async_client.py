@@ -4,10 +4,11 @@ import asyncio
 import uuid
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final, Self, Unpack
 
 from opentelemetry.trace import SpanKind
 
@@ -24,7 +25,7 @@ from fastvideo.client.batches import AT_ONCE, BatchResult, OnItem, run_batch
 from fastvideo.client.calling import Calls
 from fastvideo.client.calls import CallPolicy
 from fastvideo.client.downloads import Download, save
-from fastvideo.client.ending import abandon, require_completed, waited
+from fastvideo.client.ending import abandon, require_completed, waited, within
 from fastvideo.client.event_log import LogClient
 from fastvideo.client.generation import Generation
 from fastvideo.client.keys import KeyClient
@@ -33,9 +34,9 @@ from fastvideo.client.past_calls import PastCalls
 from fastvideo.client.session import AsyncSession
 from fastvideo.client.session_calls import SessionCalls
 from fastvideo.client.showing import INLINE_BYTES_MAX, shown
-from fastvideo.client.submission import named_as_given, renamed, submit_message
-from fastvideo.client.summaries import model_summary
-from fastvideo.client.types import DEFAULT_MODEL_ID, ModelSummary, Page
+from fastvideo.client.submission import NamedSampling, named_as_given, renamed, submit_message
+from fastvideo.client.summaries import model_description, model_summary
+from fastvideo.client.types import DEFAULT_MODEL_ID, ModelDescription, ModelSummary, Page
 from fastvideo.client.uploads import Source, upload
 from fastvideo.client.watch import watch
 from fastvideo.deployment.card import EngineOffer
@@ -120,8 +121,12 @@ class AsyncClient(SessionCalls, PastCalls):
         deadline: datetime | None = None,
         idempotency_key: str | None = None,
         timeout_s: float | None = None,
+        **named: Unpack[NamedSampling],
     ) -> Generation:
         """Ask for a generation; it is durable when this returns.
+
+        Sampling is given by name, as in `steps=20, seed=7`, or as `SamplingOverrides`; what is
+        left out takes the card's default, and a seed is drawn. The answer's spec has every value.
 
         With an `image`, a path, bytes or what `upload` gave, the video starts from it: its middle
         in the shape of the request's width and height, never stretched.
@@ -144,7 +149,7 @@ class AsyncClient(SessionCalls, PastCalls):
             negative_prompt=negative_prompt,
             image_id="" if image is None else image.artifact_id,
             model_id=model_id,
-            sampling=sampling,
+            sampling=replace(sampling, **named),
             outputs=outputs,
             session_id=session_id,
             priority=priority,
@@ -286,31 +291,39 @@ class AsyncClient(SessionCalls, PastCalls):
         self._calls.check()
         return await upload(self._artifacts, source, kind, self._policy)
 
-    async def read_artifact(self, artifact_id: str) -> bytes:
+    async def read_artifact(self, artifact_id: str, *, timeout_s: float | None = None) -> bytes:
         """An artifact's bytes, verified by digest; a cut is taken up where it was.
 
-        Raises NotFound, Gone once its time is over, and FastVideoError with the reason
-        DIGEST_MISMATCH for other bytes than its record says.
+        Raises NotFound, Gone once its time is over, DeadlineExceeded after `timeout_s` seconds,
+        and FastVideoError with the reason DIGEST_MISMATCH for other bytes than its record says.
         """
         self._calls.check()
         download = Download(self._artifacts, artifact_id, self._policy)
-        async with aclosing(download.chunks()) as chunks:
+        async with within(timeout_s, artifact_id), aclosing(download.chunks()) as chunks:
             return b"".join([chunk async for chunk in chunks])
 
-    async def save_artifact(self, artifact_id: str, path: Path | str) -> ArtifactRecord:
+    async def save_artifact(
+        self, artifact_id: str, path: Path | str, *, timeout_s: float | None = None
+    ) -> ArtifactRecord:
         """Write an artifact to a file, which appears only when it is whole and verified.
 
         A cut is taken up where it was. Raises as `read_artifact`, and OSError.
         """
         self._calls.check()
-        return await save(Download(self._artifacts, artifact_id, self._policy), Path(path))
+        async with within(timeout_s, artifact_id):
+            return await save(Download(self._artifacts, artifact_id, self._policy), Path(path))
 
     # -- models and sessions ---------------------------------------------------------------
 
     async def models(self) -> tuple[ModelSummary, ...]:
-        """The models that the server knows."""
+        """The models that the server knows, and whether each is ready."""
         answer = await self._calls(self._gateway.ListModels, gateway_pb2.ListModelsRequest())
         return tuple(map(model_summary, answer.models))
+
+    async def describe_model(self, model_id: str) -> ModelDescription:
+        """A model's card: components, loops, sampling defaults and bounds. Raises NotFound."""
+        request = gateway_pb2.DescribeModelRequest(model_id=model_id)
+        return model_description(await self._calls(self._gateway.DescribeModel, request))
 
     async def deployment(self) -> tuple[EngineOffer, ...]:
         """What the engines behind the gateway offer now, and at what price; for operators."""

@@ -8,6 +8,7 @@ from fastvideo.artifacts.types import ArtifactKind, ArtifactRecord
 from fastvideo.explain.types import Explanation
 from fastvideo.requests.types import RequestState, RequestStatus, TextPart
 from fastvideo.sessions.conditioning import OWN, PROMPT
+from fastvideo.sessions.types import SessionConditioning, SessionState
 
 # A small video is drawn at a multiple of its size, so that it can be seen.
 WIDTH_SHOWN_MIN: Final = 240
@@ -19,7 +20,10 @@ _COLOURS: Final = {
     RequestStatus.FAILED: "#c0392b",
     RequestStatus.CANCELLED: "#8a6d1b",
 }
-_FRAME: Final = "font-family:system-ui,sans-serif;font-size:13px;line-height:1.5;max-width:760px"
+_FRAME: Final = (
+    "margin:4px 0 12px;font-family:system-ui,sans-serif;font-size:13px;line-height:1.5;"
+    "max-width:760px"
+)
 _PALE: Final = "opacity:.65"
 
 
@@ -76,6 +80,24 @@ def explanation_html(explanation: Explanation) -> str:
     rows = [line.strip().split("  ", 1) for line in rest]
     table = _table([(name, seconds) for seconds, name in rows])
     return f'<div style="{_FRAME}"><div>{escape(first)}</div>{table}</div>'
+
+
+def session_text(state: SessionState) -> str:
+    """A session in a few lines: what it joins, what it remembers, what runs in it."""
+    mode = (state.conditioning or SessionConditioning.INDEPENDENT).value
+    standing = state.status.value
+    if state.close_reason and state.close_reason != standing:
+        standing = f"{standing} ({state.close_reason})"
+    lines = [f"Session {state.session_id} {standing}, {mode}"]
+    lines += [f"  context: {one.text!r}" for one in state.context_texts]
+    lines += [f"  prompt: {one.prompt!r}" for one in state.prompt_memory]
+    lines += [f"  running: {scope.removeprefix('request/')}" for scope in state.cancel_scopes]
+    return "\n".join(lines)
+
+
+def text_html(text: str) -> str:
+    """Lines of text, as they are."""
+    return f'<pre style="white-space:pre-wrap">{escape(text)}</pre>'
 
 
 def size_text(size_bytes: int) -> str:

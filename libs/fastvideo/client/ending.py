@@ -1,8 +1,8 @@
 """How a wait for a request ends, and what its end means to whoever asked for it."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import aclosing, suppress
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from contextlib import aclosing, asynccontextmanager, suppress
 from typing import Any
 
 from fastvideo.client.generation import ENDED
@@ -20,19 +20,27 @@ async def waited(
     progress: bool | None,
 ) -> None:
     """Follow a request to its end. Raises DeadlineExceeded naming it after `timeout_s` seconds."""
-    check_timeout(timeout_s)
     show = shows_waiting(progress)
+    async with within(timeout_s, request_id), aclosing(watched) as events:
+        async for event in events:
+            show(event)
+            if on_event is not None:
+                on_event(event)
+
+
+@asynccontextmanager
+async def within(timeout_s: float | None, subject: str) -> AsyncIterator[None]:
+    """Raise DeadlineExceeded naming the subject when the block takes longer; None never does."""
+    check_timeout(timeout_s)
     limit = asyncio.timeout(timeout_s)
     try:
-        async with limit, aclosing(watched) as events:
-            async for event in events:
-                show(event)
-                if on_event is not None:
-                    on_event(event)
+        async with limit:
+            yield
     except TimeoutError as error:
+        # Another's TimeoutError, such as a callback's, is not ours to tell.
         if not limit.expired():
             raise
-        raise too_late(request_id, timeout_s) from error
+        raise too_late(subject, timeout_s) from error
 
 
 async def abandon(cancelling: Awaitable[Any]) -> None:
@@ -48,12 +56,10 @@ def check_timeout(timeout_s: float | None) -> None:
         raise InvalidField("timeout_s", timeout_s, "more than 0 seconds, or None")
 
 
-def too_late(request_id: str, timeout_s: float | None) -> DeadlineExceeded:
+def too_late(subject: str, timeout_s: float | None) -> DeadlineExceeded:
     """The error of a wait that was not long enough."""
     return DeadlineExceeded(
-        f"request {request_id} had not ended after {timeout_s:g} s; it goes on",
-        reason="WAIT_TIMEOUT",
-        subject=request_id,
+        f"{subject} was waited for for {timeout_s:g} s", reason="WAIT_TIMEOUT", subject=subject
     )
 
 

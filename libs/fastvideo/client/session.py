@@ -4,9 +4,10 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from fastvideo.client.generation import Generation
+from fastvideo.client.session_calls import SessionInfo
 from fastvideo.client.types import DEFAULT_MODEL_ID
 from fastvideo.errors import FailedPrecondition
-from fastvideo.sessions.types import PushedText, SessionState
+from fastvideo.sessions.types import PushedText
 
 if TYPE_CHECKING:
     from fastvideo.client.async_client import AsyncClient
@@ -23,7 +24,7 @@ class AsyncSession:
         self._client = client
         self._given_id = session_id
         self._options = options
-        self._opened: SessionState | None = None
+        self._opened: SessionInfo | None = None
 
     async def __aenter__(self) -> Self:
         if self._given_id:
@@ -46,7 +47,7 @@ class AsyncSession:
         """The id, `ses_...`."""
         return opened(self._opened).session_id
 
-    async def state(self) -> SessionState:
+    async def state(self) -> SessionInfo:
         """Where it stands now: its prompts and contexts, its running requests, its artifacts."""
         return await self._client.get_session(self.session_id)
 
@@ -63,7 +64,7 @@ class AsyncSession:
         return await self._client.generate(prompt, **in_session(opened(self._opened), options))
 
 
-def opened(state: SessionState | None) -> SessionState:
+def opened(state: SessionInfo | None) -> SessionInfo:
     """The session of a block. Raises FailedPrecondition outside of one."""
     if state is None:
         raise FailedPrecondition(
@@ -72,7 +73,7 @@ def opened(state: SessionState | None) -> SessionState:
     return state
 
 
-def in_session(state: SessionState, options: dict[str, Any]) -> dict[str, Any]:
+def in_session(state: SessionInfo, options: dict[str, Any]) -> dict[str, Any]:
     """The options of a submit in a session, with its model where none is named."""
     bound = state.model_bindings
     model_id = bound[0].model_id if bound else DEFAULT_MODEL_ID

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any
 from fastvideo import wire
 from fastvideo.api.common.v1 import session_pb2
 from fastvideo.api.sessions.v1 import sessions_pb2
+from fastvideo.client import cards
 from fastvideo.client.calling import Calls
+from fastvideo.client.generation import same_fields
 from fastvideo.client.submission import set_field
 from fastvideo.client.types import DEFAULT_MODEL_ID, Page
 from fastvideo.errors import InvalidField
@@ -15,6 +17,25 @@ from fastvideo.sessions.types import PushedText, SessionConditioning, SessionSta
 
 if TYPE_CHECKING:
     from fastvideo.api.sessions.v1.sessions_pb2_grpc import SessionServiceAsyncStub
+
+
+class SessionInfo(SessionState):
+    """A `SessionState` that a prompt and a notebook show in a few lines."""
+
+    __slots__ = ()
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, SessionState):
+            return NotImplemented
+        return same_fields(self, other, SessionState)
+
+    __hash__ = SessionState.__hash__
+
+    def __repr__(self) -> str:
+        return cards.session_text(self)
+
+    def _repr_html_(self) -> str:
+        return cards.text_html(cards.session_text(self))
 
 
 class SessionCalls:
@@ -32,7 +53,7 @@ class SessionCalls:
         prompt_memory_limit: int = 0,
         conditioning: SessionConditioning | str = SessionConditioning.INDEPENDENT,
         idempotency_key: str | None = None,
-    ) -> SessionState:
+    ) -> SessionInfo:
         """Open a session; zeros take the service's defaults (30 minutes, 20 prompts).
 
         `conditioning` says what joins the prompts of its requests: "independent" nothing,
@@ -70,20 +91,18 @@ class SessionCalls:
         answer = await self._calls(self._sessions.PushText, request)
         return wire.from_proto(PushedText, answer.pushed)
 
-    async def get_session(self, session_id: str) -> SessionState:
+    async def get_session(self, session_id: str) -> SessionInfo:
         """Where a session stands. Raises NotFound."""
         request = sessions_pb2.GetSessionRequest(session_id=session_id)
         return _session((await self._calls(self._sessions.GetSession, request)).state)
 
-    async def list_sessions(
-        self, *, page_size: int = 0, page_token: str = ""
-    ) -> Page[SessionState]:
+    async def list_sessions(self, *, page_size: int = 0, page_token: str = "") -> Page[SessionInfo]:
         """Sessions, newest first; a page size of 0 takes the server's."""
         request = sessions_pb2.ListSessionsRequest(page_size=page_size, page_token=page_token)
         answer = await self._calls(self._sessions.ListSessions, request)
         return Page(tuple(map(_session, answer.states)), answer.next_page_token)
 
-    async def close_session(self, session_id: str) -> SessionState:
+    async def close_session(self, session_id: str) -> SessionInfo:
         """Close a session; what it remembered is let go. A second time changes nothing.
 
         Raises NotFound.
@@ -101,5 +120,5 @@ def _conditioning(given: SessionConditioning | str) -> session_pb2.SessionCondit
     return session_pb2.SessionConditioning.Value(f"SESSION_CONDITIONING_{mode.upper()}")
 
 
-def _session(message: Any) -> SessionState:
-    return wire.from_proto(SessionState, message)
+def _session(message: Any) -> SessionInfo:
+    return wire.from_proto(SessionInfo, message)

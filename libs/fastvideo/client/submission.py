@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, Final, TypedDict
 
 from fastvideo import wire
 from fastvideo.api.common.v1 import request_pb2
@@ -19,6 +19,21 @@ _ARGUMENTS: Final[Mapping[str, str]] = MappingProxyType(
     {"inputs[0].text.text": "prompt", "inputs[1].text.text": "negative_prompt"}
     | {f"inputs[{index}].image.artifact_id": "image" for index in (1, 2)}
 )
+
+
+class NamedSampling(TypedDict, total=False):
+    """The fields of `SamplingOverrides` as arguments of `submit`."""
+
+    width: int
+    height: int
+    num_frames: int
+    fps: int
+    steps: int
+    guidance_scale: float
+    flow_shift: float
+    seed: int
+    sampler: str
+    noise_level: float
 
 
 def submit_message(

@@ -1,8 +1,11 @@
 """What the server says of its models, from its messages."""
 
+from fastvideo import wire
 from fastvideo.api.common.v1 import program_pb2
 from fastvideo.api.gateway.v1 import gateway_pb2
-from fastvideo.client.types import ModelSummary, ServableSummary
+from fastvideo.client.types import ModelDescription, ModelSummary, ServableSummary
+from fastvideo.model.specs import ModelSpec
+from fastvideo.program.specs import ProgramSpec
 
 
 def model_summary(message: gateway_pb2.ModelSummary) -> ModelSummary:
@@ -15,6 +18,17 @@ def model_summary(message: gateway_pb2.ModelSummary) -> ModelSummary:
         ready=message.ready,
         unavailable_reason=message.unavailable_reason,
         servables=tuple(map(_servable, message.servables)),
+    )
+
+
+def model_description(message: gateway_pb2.DescribeModelResponse) -> ModelDescription:
+    """A model's card and its programs."""
+    return ModelDescription(
+        spec=wire.from_proto(ModelSpec, message.spec),
+        card_digest=message.card_digest,
+        ready=message.ready,
+        unavailable_reason=message.unavailable_reason,
+        programs=tuple(wire.from_proto(ProgramSpec, program) for program in message.programs),
     )
 
 

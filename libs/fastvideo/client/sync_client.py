@@ -106,6 +106,7 @@ class Client:
     save_artifact = _waiting(AsyncClient.save_artifact)
 
     models = _waiting(AsyncClient.models)
+    describe_model = _waiting(AsyncClient.describe_model)
     deployment = _waiting(AsyncClient.deployment)
     batch = _waiting(AsyncClient.batch)
 

@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING, Any, Self
 
 from fastvideo.client.generation import Generation
 from fastvideo.client.session import in_session, opened
-from fastvideo.sessions.types import PushedText, SessionState
+from fastvideo.client.session_calls import SessionInfo
+from fastvideo.sessions.types import PushedText
 
 if TYPE_CHECKING:
     from fastvideo.client.sync_client import Client
@@ -18,7 +19,7 @@ class Session:
         self._client = client
         self._given_id = session_id
         self._options = options
-        self._opened: SessionState | None = None
+        self._opened: SessionInfo | None = None
 
     def __enter__(self) -> Self:
         if self._given_id:
@@ -41,7 +42,7 @@ class Session:
         """The id, `ses_...`."""
         return opened(self._opened).session_id
 
-    def state(self) -> SessionState:
+    def state(self) -> SessionInfo:
         """Where it stands now."""
         return self._client.get_session(self.session_id)
 

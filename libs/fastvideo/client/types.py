@@ -3,6 +3,9 @@
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
+from fastvideo.model.specs import ModelSpec
+from fastvideo.program.specs import ProgramSpec
+
 T = TypeVar("T")
 
 DEFAULT_MODEL_ID: Final = "moving-digits"
@@ -35,6 +38,19 @@ class ModelSummary:
     unavailable_reason: str
     # What can be asked of it by an id of its own.
     servables: tuple[ServableSummary, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelDescription:
+    """A model's card, whether a worker serves it now, and what it can be asked for."""
+
+    spec: ModelSpec
+    # SHA-256 of the card's content, hexadecimal.
+    card_digest: str
+    ready: bool
+    # Why it is not deployed, and what to do; empty when it is.
+    unavailable_reason: str
+    programs: tuple[ProgramSpec, ...]
 
 
 @dataclass(frozen=True, slots=True)
