@@ -1,22 +1,12 @@
 """A batch with its progress on standard error."""
 
 import dataclasses
-import sys
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
-
 from fastvideo.cli.connection import Target
+from fastvideo.cli.counting import counting_bar
 from fastvideo.cli.failures import EXIT_FAILED, tell
 from fastvideo.cli.report import print_json
 from fastvideo.cli.running import run
@@ -35,15 +25,7 @@ def run_file(
     as_json: bool,
 ) -> int:
     """Do it, and give the exit code."""
-    progress = Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-        console=Console(stderr=True),
-        disable=not sys.stderr.isatty(),
-    )
+    progress = counting_bar()
     bar = progress.add_task("batch", total=len(items))
 
     def on_item(result: BatchResult) -> None:

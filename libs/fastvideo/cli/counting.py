@@ -3,17 +3,30 @@
 import sys
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    TextColumn,
+    TimeRemainingColumn,
+)
 
 
-def counting_bar() -> Progress:
-    """A bar on standard error that is gone at the end; add one task to it."""
+def terminal_bar(*columns: ProgressColumn) -> Progress:
+    """A bar on standard error that is gone at the end, its task's description before it and the
+    columns behind it; add one task to it.
+    """
     return Progress(
         TextColumn("{task.description}"),
         BarColumn(),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
+        *columns,
         console=Console(stderr=True),
         transient=True,
         disable=not sys.stderr.isatty(),
     )
+
+
+def counting_bar() -> Progress:
+    """The bar of things that are counted: how many of how many, and how long they will take."""
+    return terminal_bar(MofNCompleteColumn(), TimeRemainingColumn())

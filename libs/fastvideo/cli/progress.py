@@ -4,9 +4,9 @@ import sys
 from types import TracebackType
 from typing import Protocol, Self
 
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import TextColumn, TimeElapsedColumn
 
+from fastvideo.cli.counting import terminal_bar
 from fastvideo.cli.failures import tell
 from fastvideo.client.waiting import describe
 from fastvideo.events.types import Event
@@ -42,14 +42,8 @@ class BarView:
     """A bar that moves in place and is gone at the end."""
 
     def __init__(self) -> None:
-        self._progress = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            TextColumn("{task.percentage:>3.0f} %"),
-            TimeElapsedColumn(),
-            console=Console(stderr=True),
-            transient=True,
-        )
+        percent = TextColumn("{task.percentage:>3.0f} %")
+        self._progress = terminal_bar(percent, TimeElapsedColumn())
         self._task = self._progress.add_task("submitting", total=1.0)
 
     def __enter__(self) -> Self:

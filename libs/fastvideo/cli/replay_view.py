@@ -5,10 +5,10 @@ from collections.abc import Iterator
 from types import TracebackType
 from typing import Final, Self
 
-from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import Progress, TimeElapsedColumn
 
+from fastvideo.cli.counting import terminal_bar
 from fastvideo.cli.failures import tell
 from fastvideo.replay.types import Comparison, PolicyFigures, ReplayProgress, ReplayReport
 
@@ -26,13 +26,7 @@ class ReplayProgressView:
         self._differing = 0
         self._bar: Progress | None = None
         if sys.stderr.isatty():
-            self._bar = Progress(
-                TextColumn("{task.description}"),
-                BarColumn(),
-                TimeElapsedColumn(),
-                console=Console(stderr=True),
-                transient=True,
-            )
+            self._bar = terminal_bar(TimeElapsedColumn())
             self._task = self._bar.add_task("reading the log", total=None)
 
     def __enter__(self) -> Self:

@@ -7,10 +7,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from rich.console import Console
-from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
-from rich.progress import Progress as Bars
+from rich.progress import TimeElapsedColumn
 
+from fastvideo.cli.counting import terminal_bar
 from fastvideo.cli.failures import tell
 from fastvideo.cli.report import print_json, print_lines
 from fastvideo.errors import InvalidField
@@ -89,19 +88,14 @@ def _progress(duration_s: float) -> Iterator[Callable[[Progress], None]]:
     if not sys.stderr.isatty():
         yield lambda progress: None
         return
-    columns = (
-        BarColumn(),
-        TextColumn("{task.fields[words]}"),
-        TimeElapsedColumn(),
-    )
-    with Bars(*columns, console=Console(stderr=True), transient=True) as bars:
-        task = bars.add_task("", total=duration_s, words="")
+    with terminal_bar(TimeElapsedColumn()) as bars:
+        task = bars.add_task("", total=duration_s)
 
         def show(progress: Progress) -> None:
             words = (
                 f"{progress.virtual_s:.0f} s, {progress.ended} of {progress.requests} requests "
                 f"ended, {progress.inputs} inputs"
             )
-            bars.update(task, completed=min(duration_s, progress.virtual_s), words=words)
+            bars.update(task, description=words, completed=min(duration_s, progress.virtual_s))
 
         yield show
