@@ -4,7 +4,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Final
+from typing import Final, TypeVar
 
 from fastvideo.clock import Clock
 from fastvideo.engine.executor import Executor
@@ -30,6 +30,8 @@ from fastvideo.scheduling.events import (
 from fastvideo.scheduling.work import OFF_STEP_PATH, LoopRef
 from fastvideo.telemetry import tracing
 from fastvideo_worker.lanes import Lane
+
+T = TypeVar("T")
 
 _SHOWN_UNITS_MAX: Final = 16
 # How long the units of a former scheduler may take to their boundary.
@@ -65,6 +67,8 @@ class Commands:
         # Batches that wait or run, by the attempts of their units.
         self._queued: Counter[Scope] = Counter()
         self._queue_moved = asyncio.Event()
+        # Of the requests' spans, while an attempt is here.
+        self._traceparents: dict[Scope, str] = {}
         self.draining = False
 
     @property
@@ -109,13 +113,20 @@ class Commands:
 
         try:
             self._check_draining(command.loop)
+            scope = (command.loop.request_id, command.loop.attempt)
+            self._traceparents[scope] = command.traceparent
             granted = self._executor.claim_memory(command)
             if not granted.done():
                 await asyncio.wrap_future(granted)
             if (restore := command.restore) is not None:
-                saved = await self._snapshots.run(lambda: self._executor.fetch(restore))
+                saved = await self._snapshots.run(
+                    self._transfer("restore", scope, lambda: self._executor.fetch(restore))
+                )
             elif self._inputs.needed(command):
-                command = await self._io.run(lambda: self._inputs.fetch(command))
+                given = command
+                command = await self._io.run(
+                    self._transfer("fetch", scope, lambda: self._inputs.fetch(given))
+                )
             return await self._compute.run(call)
         except FastVideoError as error:
             self._executor.abandon(command.loop)
@@ -174,7 +185,9 @@ class Commands:
                     while self._queued[scope]:
                         self._queue_moved.clear()
                         await self._queue_moved.wait()
-            return await self._snapshots.run(lambda: self._executor.snapshot(command))
+            return await self._snapshots.run(
+                self._transfer("save", scope, lambda: self._executor.snapshot(command))
+            )
         except TimeoutError:
             self._executor.pause(scope, pausing=False)
             error: FastVideoError = DeadlineExceeded(
@@ -197,6 +210,8 @@ class Commands:
     def release(self, command: ReleaseLoops) -> None:
         """Free what an attempt holds."""
         self._executor.release(command)
+        if not command.node_ids:
+            self._traceparents.pop((command.request_id, command.attempt), None)
 
     async def start_over(self) -> None:
         """Free all loops and values, also those of commands that are still on their way.
@@ -205,11 +220,26 @@ class Commands:
         had no time to write them down. Raises Unavailable when a unit does not end in time.
         """
         self._executor.release_all()
+        self._traceparents.clear()
         # Behind everything that was queued before.
         await asyncio.gather(
             self._compute.run_alone(self._executor.release_all), self._io.run_alone(lambda: None)
         )
         await asyncio.to_thread(self._executor.start_over, _START_OVER_S_MAX)
+
+    def _transfer(self, what: str, scope: Scope, work: Callable[[], T]) -> Callable[[], T]:
+        """The work as a span of its request."""
+        attributes: dict[str, tracing.AttributeValue] = {
+            "fastvideo.request_id": scope[0],
+            "fastvideo.attempt": scope[1],
+        }
+
+        def call() -> T:
+            traceparent = self._traceparents.get(scope, "")
+            with tracing.span_from(traceparent, f"worker.{what}", attributes):
+                return work()
+
+        return call
 
     def _check_draining(self, loop: LoopRef) -> None:
         """A draining worker finishes the requests that it has and takes no others."""
