@@ -21,8 +21,9 @@ def behaviors(
         list[str] | None,
         typer.Option(
             metavar="FIELD=VALUE",
-            help="A condition; several must all hold. Of a map: FIELD=KEY=VALUE, such as "
-            "guidance_settings=scale=3.0.",
+            help="A condition; several must all hold. Of a list: a value that it holds, such as "
+            "seeds=7. Of a map, and of a record in the record: FIELD=KEY=VALUE, such as "
+            "guidance_settings=scale=3.0 or cache_assumptions=outcome=hit; deeper, one more KEY=.",
         ),
     ] = None,
     limit: Annotated[int, typer.Option(min=1, help="At most so many, the newest.")] = 100,

@@ -8,6 +8,7 @@ import typer
 from fastvideo.cli import log_options as options
 from fastvideo.cli.options import AsJson, Gateway
 from fastvideo.cli.stack import DataOption
+from fastvideo.errors import InvalidField
 
 EXIT_FAULTS = 1
 
@@ -26,13 +27,13 @@ def register(app: typer.Typer) -> None:
 
 def show(
     what: Annotated[
-        str,
+        str | None,
         typer.Argument(
             metavar="STREAM|REQUEST",
             help="A stream, such as scheduler-0, or a request: then also the batches and "
             "decisions that it shared with others.",
         ),
-    ] = "",
+    ] = None,
     requests: options.Requests = None,
     sessions: options.Sessions = None,
     models: options.Models = None,
@@ -58,7 +59,10 @@ def show(
     from fastvideo.cli.log import gateway_target
     from fastvideo.cli.log_reading import show_log, show_newest
 
-    is_stream = what.startswith(_STREAMS)
+    if what is not None and not what.strip():
+        # Such as an empty variable of a script: nobody means the whole log by it.
+        raise typer.BadParameter("is empty", param_hint="STREAM|REQUEST")
+    is_stream = what is not None and what.startswith(_STREAMS)
     wanted = options.event_filter(
         requests=[*(requests or ()), *([what] if what and not is_stream else ())],
         sessions=sessions,
@@ -151,7 +155,10 @@ def export(
         until=until,
     )
     # A name that nothing can be written to is told before anything else.
-    writer_of(file)
+    try:
+        writer_of(file)
+    except InvalidField as error:
+        raise typer.BadParameter(error.message, param_hint="FILE") from error
     written = export_log(gateway_target(gateway, data), wanted, file, as_json=as_json)
     tell(f"{written:,} events in {file}")
 

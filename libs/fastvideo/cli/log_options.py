@@ -7,7 +7,8 @@ from typing import Annotated, Final
 
 import typer
 
-from fastvideo.events.reading.filters import EventFilter
+from fastvideo.errors import InvalidField
+from fastvideo.events.reading.filters import EventFilter, Matcher
 
 _UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
@@ -56,8 +57,12 @@ def event_filter(
     since: str = "",
     until: str = "",
 ) -> EventFilter:
-    """The filter of the options that were given. Raises BadParameter for a time that is none."""
-    return EventFilter(
+    """The filter of the options that were given.
+
+    Raises BadParameter for what nothing can match: a time or a type that is none, an end before
+    the beginning, too many values.
+    """
+    wanted = EventFilter(
         request_ids=tuple(requests or ()),
         session_ids=tuple(sessions or ()),
         model_ids=tuple(models or ()),
@@ -68,6 +73,17 @@ def event_filter(
         since=parse_moment(since, "--since"),
         until=parse_moment(until, "--until"),
     )
+    try:
+        Matcher(wanted)
+    except InvalidField as error:
+        raise typer.BadParameter(error.message, param_hint=_hint(error)) from error
+    return wanted
+
+
+def _hint(error: InvalidField) -> str:
+    """The option that a field of a filter comes from: --request of filter.request_ids."""
+    field = error.subject.removeprefix("filter.")
+    return f"--{field.removesuffix('_ids').removesuffix('s')}"
 
 
 def parse_moment(text: str, option: str, now: datetime | None = None) -> datetime | None:

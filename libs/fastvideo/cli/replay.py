@@ -15,6 +15,13 @@ EPILOG = (
     "Exit codes: 0 nothing differs, 1 something does, 2 wrong usage or no answer, 130 interrupted."
 )
 
+
+def _more_than_nothing(share: float) -> float:
+    if not share > 0:
+        raise typer.BadParameter(f"{share:g} of the hits is none; more than 0, up to 1")
+    return share
+
+
 Request = Annotated[str, typer.Argument(metavar="REQUEST", help="The request's id.")]
 Here = Annotated[
     bool, typer.Option("--here", help="Run it on this machine, from what the log says of the run.")
@@ -46,7 +53,13 @@ Tolerance = Annotated[
     ),
 ]
 Sample = Annotated[
-    float, typer.Option("--sample", min=0.0, max=1.0, help="Share of the hits that is recomputed.")
+    float,
+    typer.Option(
+        "--sample",
+        max=1.0,
+        callback=_more_than_nothing,
+        help="Share of the hits that is recomputed: more than 0, up to 1.",
+    ),
 ]
 
 
