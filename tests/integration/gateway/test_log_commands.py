@@ -121,7 +121,7 @@ async def test_export_writes_every_event_once(world: World, tmp_path: Path, endi
     assert table.column("unreadable").to_pylist()[-1] == "UNKNOWN_SCHEMA"
     assert json.loads(table.column("payload")[2].as_py())["fraction"] == 0.05
     refused = await command(world, "export", str(tmp_path / "log.txt"))
-    assert (refused.code, ".parquet" in refused.err) == (1, True)
+    assert (refused.code, ".parquet" in refused.err) == (2, True)
 
 
 async def test_stats_and_verify_of_an_intact_log(world: World) -> None:
