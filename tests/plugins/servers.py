@@ -81,6 +81,11 @@ class ServerProcess:
             self._process.kill()
             self._process.wait(_STOP_TIMEOUT_S)
 
+    def send(self, number: signal.Signals) -> None:
+        """Send it a signal, such as SIGSTOP."""
+        assert self._process is not None
+        self._process.send_signal(number)
+
     def wait_until(self, answers: Callable[[], bool]) -> None:
         """Wait until the server answers; shows its log when it does not.
 
@@ -249,6 +254,12 @@ def empty_postgres_dsn(postgres_server: PostgresServer) -> Iterator[str]:
 @pytest.fixture
 def postgres_dsn(postgres_server: PostgresServer) -> Iterator[str]:
     """A fresh database with the event log's tables and one partition."""
+    yield from _database(postgres_server, "template_log")
+
+
+@pytest.fixture(scope="module")
+def module_postgres_dsn(postgres_server: PostgresServer) -> Iterator[str]:
+    """As `postgres_dsn`, one for a whole module of tests that take care of each other."""
     yield from _database(postgres_server, "template_log")
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -20,6 +20,7 @@ from fastvideo.rpc.outgoing import with_key
 from fastvideo_artifacts.app import running_artifacts
 from fastvideo_artifacts.config import Config as ArtifactsConfig
 from fastvideo_gateway.access.config import AccessConfig, Auth
+from fastvideo_sessions.app import running_sessions
 from tests.integration.gateway.worlds import (
     MODEL,
     World,
@@ -27,7 +28,7 @@ from tests.integration.gateway.worlds import (
     submit_message,
     world_of,
 )
-from tests.integration.sessions.worlds import running_sessions, sessions_config
+from tests.integration.sessions.worlds import sessions_config
 from tests.plugins.http import Answer, call
 from tests.plugins.waiting import eventually
 
@@ -46,7 +47,7 @@ _DONE: Final = RequestCompleted(metrics=RequestMetrics(total_seconds=2.0, units=
 class Party:
     """Somebody with a key, or without."""
 
-    key: str
+    key: str = field(repr=False)
     channel: grpc.aio.Channel
     http_address: str
 

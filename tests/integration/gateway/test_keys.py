@@ -1,13 +1,14 @@
 """The doors of a gateway that asks for keys: who comes in, by gRPC, by HTTP and on the page."""
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import grpc
 import pytest
+import pytest_asyncio
 
 from fastvideo.api.gateway.v1 import gateway_pb2, keys_pb2
 from fastvideo.errors import InvalidField, NotFound, PermissionDenied, Unauthenticated
@@ -20,12 +21,16 @@ from tests.integration.gateway.worlds import gateway_config, submit_message, wor
 from tests.plugins.http import call
 from tests.plugins.waiting import eventually
 
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
 MODELS = gateway_pb2.ListModelsRequest()
 
 
-@pytest.fixture
-async def place(postgres_dsn: str, tmp_path: Path) -> AsyncIterator[Keyed]:
-    async with keyed_place(postgres_dsn, tmp_path) as running:
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def place(
+    module_postgres_dsn: str, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[Keyed]:
+    async with keyed_place(module_postgres_dsn, tmp_path_factory.mktemp("keyed")) as running:
         yield running
 
 
@@ -73,20 +78,26 @@ async def test_an_unknown_key_and_a_wrong_secret_are_the_same(place: Keyed) -> N
     assert await reasons(place.party(wrong[0])) == ("KEY_UNKNOWN", "KEY_UNKNOWN")
 
 
-async def test_a_key_runs_out_and_its_watch_with_it(place: Keyed) -> None:
-    message = keys_pb2.CreateKeyRequest(tenant_id="acme", name="short")
-    message.expires_at.FromDatetime(datetime.now(UTC) + timedelta(seconds=3))
-    acme = place.party((await place.admin.keys.CreateKey(message)).api_key)
-    submitted = await acme.gateway.SubmitRequest(submit_message())
-    watch = acme.gateway.WatchRequest(
-        gateway_pb2.WatchRequestRequest(request_id=submitted.state.spec.request_id)
-    )
+async def short_lived(place: Keyed) -> Party:
+    """A party whose key runs out in a moment, however slow the machine is."""
+    for seconds in (2, 8, 32):
+        message = keys_pb2.CreateKeyRequest(tenant_id="acme", name="short")
+        message.expires_at.FromDatetime(datetime.now(UTC) + timedelta(seconds=seconds))
+        with contextlib.suppress(grpc.aio.AioRpcError):
+            return place.party((await place.admin.keys.CreateKey(message)).api_key)
+    raise AssertionError("no key could be made in time")
 
-    async def to_the_end() -> None:
-        async for _ in watch:
+
+async def test_a_key_runs_out_and_its_watch_with_it(place: Keyed) -> None:
+    acme = await short_lived(place)
+
+    async def watch_to_the_end() -> None:
+        submitted = await acme.gateway.SubmitRequest(submit_message())
+        request = gateway_pb2.WatchRequestRequest(request_id=submitted.state.spec.request_id)
+        async for _ in acme.gateway.WatchRequest(request):
             pass
 
-    assert (await refusal(asyncio.wait_for(to_the_end(), 30))).reason == "KEY_EXPIRED"
+    assert (await refusal(asyncio.wait_for(watch_to_the_end(), 60))).reason == "KEY_EXPIRED"
     assert await reasons(acme) == ("KEY_EXPIRED", "KEY_EXPIRED")
 
 
@@ -137,9 +148,9 @@ async def test_the_page_keeps_a_key_that_no_script_sees(place: Keyed) -> None:
 
 
 async def test_keys_are_listed_page_by_page_without_their_secrets(place: Keyed) -> None:
-    made = [await place.join("acme", name=f"key {i}") for i in range(3)]
+    made = [await place.join("paged", name=f"key {i}") for i in range(3)]
     await place.join("other", role="operator")
-    request = keys_pb2.ListKeysRequest(tenant_id="acme", page_size=2)
+    request = keys_pb2.ListKeysRequest(tenant_id="paged", page_size=2)
     first = await place.admin.keys.ListKeys(request)
     assert [key.name for key in first.keys] == ["key 2", "key 1"]
     request.page_token = first.next_page_token
@@ -147,7 +158,7 @@ async def test_keys_are_listed_page_by_page_without_their_secrets(place: Keyed) 
     assert [key.name for key in second.keys] == ["key 0"]
     assert second.next_page_token == ""
     whole = await place.admin.keys.ListKeys(keys_pb2.ListKeysRequest())
-    assert {key.tenant_id for key in whole.keys} == {"acme", "other"}
+    assert {key.tenant_id for key in whole.keys} >= {"paged", "other"}
     assert all(party.key[-43:] not in str(whole) for party in made)
     error = await refusal(place.admin.keys.RevokeKey(keys_pb2.RevokeKeyRequest(key_id="ak_none")))
     assert isinstance(error, NotFound)
@@ -167,10 +178,10 @@ async def test_an_operator_of_the_log_may_do_what_a_user_may_not(place: Keyed) -
 
 
 async def test_keys_and_policies_reach_another_replica_and_a_later_one(
-    place: Keyed, postgres_dsn: str
+    place: Keyed, module_postgres_dsn: str
 ) -> None:
     acme = await place.join("acme")
-    async with world_of(gateway_config(postgres_dsn)) as later:
+    async with world_of(gateway_config(module_postgres_dsn)) as later:
         tenants = later.gateway.core.tenants
 
         async def loaded() -> bool:
