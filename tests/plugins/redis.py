@@ -3,6 +3,7 @@
 import signal
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import redis
@@ -42,3 +43,35 @@ def wait_for_redis(port: int) -> None:
                 continue
             return
     raise AssertionError(f"Redis did not answer within {_START_S_MAX} s")
+
+
+class OwnRedis:
+    """A Redis of one test alone, to be killed, wiped or paused."""
+
+    def __init__(self, folder: Path) -> None:
+        port = free_port()
+        arguments = [str(find_redis()), "--port", str(port), "--bind", "127.0.0.1"]
+        arguments += ["--save", "", "--dir", str(folder)]
+        self.process = ServerProcess(arguments, port, folder / "redis.log", signal.SIGTERM)
+        self.url = f"redis://127.0.0.1:{port}/0"
+
+    def start(self) -> None:
+        """Start it, empty, and wait until it answers."""
+        self.process.start()
+        wait_for_redis(self.process.port)
+
+    def wipe(self) -> None:
+        """Delete all that it has."""
+        with redis.Redis(port=self.process.port) as client:
+            client.flushall()
+
+
+@pytest.fixture
+def own_redis(tmp_path: Path) -> Iterator[OwnRedis]:
+    """A Redis of this test alone; it runs."""
+    server = OwnRedis(tmp_path)
+    try:
+        server.start()
+        yield server
+    finally:
+        server.process.kill()
