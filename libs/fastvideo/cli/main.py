@@ -21,6 +21,7 @@ from fastvideo.cli import (
     replay,
     requests,
     route,
+    serve,
     sessions,
     simulate,
     stack,
@@ -62,6 +63,7 @@ def build() -> typer.Typer:
     route.register(app)
     sessions.register(app)
     keys.register(app)
+    serve.register(app)
     stack.register(app)
     app.command("version")(version)
     return app

@@ -6,7 +6,7 @@ import importlib.util
 import json
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -76,7 +76,17 @@ def up(
                 progress.close()
                 _print_addresses(addresses.gateway, addresses.gateway_http, options, detached=True)
             else:
-                _run_here(options, progress)
+                _run_here(options, progress, os.environ)
+
+
+def serve_here(options: StackOptions, environment: Mapping[str, str]) -> None:
+    """Run a stack in the foreground until Ctrl-C; a start that fails ends with exit code 1."""
+    from fastvideo.cli.stack_view import StartProgress
+
+    with _errors_shown():
+        _require_extra()
+        with StartProgress(Console(stderr=True)) as progress:
+            _run_here(options, progress, environment)
 
 
 def _check_policy(policy: Path) -> None:
@@ -146,7 +156,9 @@ def _require_extra() -> None:
         )
 
 
-def _run_here(options: StackOptions, progress: "StartProgress") -> None:
+def _run_here(
+    options: StackOptions, progress: "StartProgress", environment: Mapping[str, str]
+) -> None:
     from fastvideo.local.stack import run_stack
     from fastvideo.local.state import StackState
 
@@ -155,7 +167,7 @@ def _run_here(options: StackOptions, progress: "StartProgress") -> None:
         addresses = state.addresses
         _print_addresses(addresses["gateway"], addresses["gateway-http"], options, detached=False)
 
-    asyncio.run(run_stack(load_config(options, os.environ), progress, on_ready))
+    asyncio.run(run_stack(load_config(options, environment), progress, on_ready))
     typer.echo("stopped")
 
 
@@ -165,6 +177,7 @@ def _print_addresses(gateway: str, http: str, options: StackOptions, *, detached
     typer.echo(f"  gRPC  {gateway}")
     typer.echo(f"  HTTP  http://{http}")
     typer.echo(f"  page  http://{http}/")
+    typer.echo(f"  probe http://{http}/health/ready")
     typer.echo(f"  data  {options.folder.root}")
     if options.keys:
         typer.echo(f"  keys  asked for; the operator's is in {options.folder.operator_key}")

@@ -74,6 +74,10 @@ class DeploymentDocument:
     threads: int = 0
     # Memory that a worker may use, bytes; 0 is the machine's.
     memory_bytes: int = 0
+    # Schedulers; one leads, the others stand by.
+    schedulers: int = 1
+    # Whether callers show API keys; else the gateway listens on this machine alone.
+    keys: bool = False
     # Empty is one pool of workers that run everything.
     role_pools: tuple[RolePoolSpec, ...] = ()
     transport: TransportSpec = field(default_factory=TransportSpec)

@@ -78,15 +78,17 @@ class Catalog:
     ) -> "Catalog":
         """Read the cards and programs of every family.
 
-        `packages` are import names of families beside those of the folder `families`.
+        `packages` are import names of families beside those of the folder `families`, and folders
+        of projects (`deployment.project`), whose models and workflows are served with them.
 
         `models` keeps only these ids; `checkpoints` is a folder of the user's checkpoints,
         one subfolder a model. Raises InvalidDocument for a card or program that is wrong and
         NotFound for an id in `models` that no card has.
         """
         entries: dict[str, CatalogEntry] = {}
+        names = [package for package in packages if not is_project(package)]
         folders = sorted(path.parent for path in families.glob("*/cards"))
-        for family in (*folders, *(family_folder(package) for package in packages)):
+        for family in (*folders, *map(family_folder, names)):
             programs = load_programs(family / "programs.yaml")
             schemas = load_state_schemas(family / STATE_SCHEMAS)
             cards, source = load_cards(family / "cards"), f"{family.name}/programs.yaml"
@@ -99,11 +101,23 @@ class Catalog:
                     raise InvalidDocument(f"{model_id}.yaml", undeclared)
                 own = programs_for(programs, card)
                 check_programs(own, card, f"{source} for {model_id}")
-                entries[model_id] = _entry(card, own, family, checkpoints, schemas)
+                entries[model_id] = entry_of(card, own, family, checkpoints, schemas)
         catalog = cls(entries)
+        for package in filter(is_project, packages):
+            catalog = catalog._beside(Path(package), names, checkpoints)
         if models is None:
             return catalog
         return cls({model_id: catalog.get(model_id) for model_id in models})
+
+    def _beside(self, folder: Path, packages: Sequence[str], checkpoints: Path | None) -> "Catalog":
+        """With the model of a project."""
+        # Reading one needs a catalog.
+        from fastvideo.deployment.project_entry import project_entry
+
+        entry = project_entry(folder, self, packages, checkpoints)
+        if entry is None:
+            return self
+        return Catalog({**self._entries, entry.card.model_id: entry})
 
     @property
     def model_ids(self) -> tuple[str, ...]:
@@ -135,6 +149,11 @@ class Catalog:
         return card_document(self.get(model_id).family_path / "cards", model_id)
 
 
+def is_project(package: str) -> bool:
+    """Whether that is a project's folder, and no package's import name."""
+    return "/" in package
+
+
 def family_folder(package: str) -> Path:
     """The folder of a family's package; nothing of the family is imported.
 
@@ -149,13 +168,14 @@ def family_folder(package: str) -> Path:
     return Path(places[0])
 
 
-def _entry(
+def entry_of(
     card: ModelSpec,
     programs: dict[str, ProgramSpec],
     family: Path,
     checkpoints: Path | None,
     schemas: StateSchemas,
 ) -> CatalogEntry:
+    """A model's entry, with its weights where they are found."""
     folders = [root / card.checkpoint for root in (checkpoints, family / "checkpoints") if root]
     found = next((folder for folder in folders if folder.is_dir()), None)
     reason = _absent(card, checkpoints) if found is None else _incomplete(card, found)

@@ -115,6 +115,8 @@ def read_project(
     training = reader.optional(TRAINING, TrainingDocument)
     if not any((folder / name).is_file() for name in (MODEL, DEPLOYMENT)):
         reader.add(DEPLOYMENT, "file", f"is missing; a project has {MODEL} or {DEPLOYMENT}")
+    if card is None and programs:
+        reader.add(PROGRAMS, "file", f"belongs to a {MODEL}, which is missing")
     reader.raise_faults()
     cards, served = reader.served(card, programs, deployment, installed)
     checked = Checked(card=card, cards=cards, programs=served, deployment=deployment)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from fastvideo.deployment.authoring import DeploymentDocument, TrainingDocument
-from fastvideo.deployment.card import WORKER_ROLE
+from fastvideo.deployment.card import WORKER_ROLE, RolePoolSpec
 from fastvideo.model.specs import ModelSpec
 from fastvideo.program.specs import EdgeKind, ProgramSpec
 from fastvideo.program.validation import card_program_problems
@@ -65,8 +65,8 @@ def _pools(checked: Checked) -> Iterator[Problem]:
             yield "deployment.yaml", f"{key}.role", "is empty"
         if pool.replicas < 1:
             yield "deployment.yaml", f"{key}.replicas", f"is {pool.replicas}; allowed: 1 or more"
-        if [other.role for other in pools].index(pool.role) != index:
-            yield "deployment.yaml", f"{key}.role", f"{pool.role!r} is there twice"
+        if any(_overlap(pool, other) for other in pools[:index]):
+            yield "deployment.yaml", f"{key}.role", f"{pool.role!r} is there twice for a model"
         for model_id in pool.models:
             if model_id not in checked.cards:
                 yield "deployment.yaml", f"{key}.models", f"{model_id!r} is not among the models"
@@ -75,6 +75,13 @@ def _pools(checked: Checked) -> Iterator[Problem]:
     for model_id, programs in checked.programs.items():
         for program in programs.values():
             yield from _unserved(checked.deployment, model_id, program)
+
+
+def _overlap(pool: RolePoolSpec, other: RolePoolSpec) -> bool:
+    """Whether two pools are of one role for a model; one that names none serves all."""
+    if pool.role != other.role:
+        return False
+    return not (pool.models and other.models) or not set(pool.models).isdisjoint(other.models)
 
 
 def _unserved(
@@ -134,6 +141,10 @@ def _unmoved(
 
 def _scheduling(checked: Checked) -> Iterator[Problem]:
     deployment = checked.deployment
+    for key, least in (("schedulers", 1), ("threads", 0), ("memory_bytes", 0)):
+        if getattr(deployment, key) < least:
+            fault = f"is {getattr(deployment, key)}; allowed: {least} or more"
+            yield "deployment.yaml", key, fault
     if deployment.fleet.router not in ROUTERS:
         allowed = ", ".join(repr(name) for name in ROUTERS)
         yield (

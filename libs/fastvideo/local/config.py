@@ -29,6 +29,8 @@ class StackOptions:
     policy: Path | None = None
     # Whether the gateway asks for keys; else it is open for everybody on this machine.
     keys: bool = False
+    # The models of each worker; empty when all of them serve the same.
+    worker_models: tuple[tuple[str, ...], ...] = ()
 
     def __post_init__(self) -> None:
         for name in ("http_port", "grpc_port"):
@@ -39,6 +41,8 @@ class StackOptions:
             count = getattr(self, name)
             if not 1 <= count <= _PARTS_MAX:
                 raise InvalidField(f"--{name}", count, f"1 to {_PARTS_MAX}")
+        if self.worker_models and len(self.worker_models) != self.workers:
+            raise InvalidField("workers", self.workers, f"{len(self.worker_models)}, one a list")
 
     @property
     def folder(self) -> DataFolder:
@@ -56,7 +60,9 @@ class StackOptions:
         """The options that `to_json` wrote."""
         record = json.loads(text)
         policy = Path(record["policy"]) if record["policy"] is not None else None
-        return cls(**{**record, "data": Path(record["data"]), "policy": policy})
+        models = tuple(map(tuple, record["worker_models"]))
+        paths = {"data": Path(record["data"]), "policy": policy}
+        return cls(**{**record, **paths, "worker_models": models})
 
 
 @dataclass(frozen=True)

@@ -79,10 +79,19 @@ def service_parts(
             own = {"FASTVIDEO_HTTP_LISTEN": http, **_doors(config)}
             parts.append(part(name, {**shared, **own}, needs))
         elif name.startswith("worker-"):
-            parts.append(part(name, _worker_environment(shared), ()))
+            models = _models_of(config, name)
+            parts.append(part(name, {**_worker_environment(shared), **models}, ()))
         else:
             parts.append(part(name, shared, needs))
     return tuple(parts)
+
+
+def _models_of(config: StackConfig, name: str) -> dict[str, str]:
+    """What one worker serves, where that is not what all do."""
+    if not config.options.worker_models:
+        return {}
+    index = int(name.rpartition("-")[2]) - 1
+    return {"FASTVIDEO_MODELS": ",".join(config.options.worker_models[index])}
 
 
 def _doors(config: StackConfig) -> dict[str, str]:

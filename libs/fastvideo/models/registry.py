@@ -7,6 +7,7 @@ from typing import Any, Final, Protocol
 
 import torch
 
+from fastvideo.deployment.catalog import is_project
 from fastvideo.errors import ContractViolation, NotFound
 from fastvideo.loops.contract import LoopKernel
 from fastvideo.model.component_config import check_component_configs
@@ -43,8 +44,12 @@ class Family(Protocol):
 
 
 def family_modules(packages: Sequence[str]) -> dict[str, str]:
-    """Families that do not ship, by name: a package has the family's name and its files."""
-    return {package.rpartition(".")[2]: f"{package}.program" for package in packages}
+    """Families that do not ship, by name: a package has the family's name and its files.
+
+    A project's folder has no code: its model is of a family that is installed.
+    """
+    names = [package for package in packages if not is_project(package)]
+    return {package.rpartition(".")[2]: f"{package}.program" for package in names}
 
 
 def load_family(card: ModelSpec, families: Mapping[str, str] = FAMILIES) -> Family:
