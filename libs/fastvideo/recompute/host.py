@@ -22,8 +22,10 @@ from fastvideo.engine.request_inputs import RequestInputs
 from fastvideo.engine.residents import Residents
 from fastvideo.engine.sink import LocalArtifacts, LocalBlobs
 from fastvideo.engine.solo import solo_batches
+from fastvideo.errors import ResourceExhausted
 from fastvideo.loops.contract import LoopKernel
 from fastvideo.memory.pools import MemoryPools, MemoryTag
+from fastvideo.memory.system import free_machine_bytes
 from fastvideo.models.recording import stop_recordings
 from fastvideo.program.specs import ProgramSpec
 from fastvideo.recompute.sources import NoSources, Sources
@@ -48,6 +50,8 @@ class HostSetup:
     threads: int | None = None
     # None is the machine's.
     memory_bytes: int | None = None
+    # Of the machine's, what nobody has; None asks the system.
+    free_bytes: int | None = None
     # In place of the model's own, by loop and component id.
     kernels: Mapping[str, LoopKernel[Any, Any]] = field(default_factory=dict)
     components: Mapping[str, Any] = field(default_factory=dict)
@@ -58,7 +62,8 @@ class Host:
 
     The instance bears the weights version and the adapters of the logged one, so that keys and
     digests that name them compare; `weights_version` is what was loaded in truth. Raises
-    NotFound for a model that no card has, CheckpointError for weights that cannot be loaded.
+    NotFound for a model that no card has, CheckpointError for weights that cannot be loaded,
+    ResourceExhausted, before anything is loaded, for weights that the free memory does not hold.
     """
 
     def __init__(
@@ -75,6 +80,7 @@ class Host:
         self.program: ProgramSpec = self.entry.program_for(run.spec.kind, run.spec.program_id)
         pools = MemoryPools(pool_budgets(setup.memory_bytes or machine_bytes()))
         loader = _LoggedLoader(CatalogLoader(catalog, _WORKER_ID, setup.families), run, setup)
+        _check_free(loader.expected_bytes(run.spec.model_id, ""), run.spec.model_id, setup)
         self.artifacts = LocalArtifacts(SystemClock())
         self.blobs = LocalBlobs(pools.budgets_bytes[MemoryTag.STAGING])
         residents = Residents(
@@ -149,6 +155,25 @@ class Host:
     def stored(self, artifact_id: str) -> tuple[ArtifactRecord, bytes]:
         """An artifact that was made here. Raises NotFound."""
         return self.artifacts.take(artifact_id)
+
+
+def _check_free(needed_bytes: int, model_id: str, setup: HostSetup) -> None:
+    """Raise unless weights find room beside all that runs here, such as the worker's own."""
+    free = free_machine_bytes() if setup.free_bytes is None else setup.free_bytes
+    if free is None or needed_bytes <= free:
+        return
+    raise ResourceExhausted(
+        f"a replay loads the weights of {model_id} anew: {needed_bytes} bytes, "
+        f"{needed_bytes - free} more than are free here; run it with --here on another machine, "
+        "or unload what is not needed",
+        reason="REPLAY_MEMORY",
+        subject="memory",
+        attributes={
+            "needed_bytes": str(needed_bytes),
+            "free_bytes": str(free),
+            "missing_bytes": str(needed_bytes - free),
+        },
+    )
 
 
 class _LoggedLoader:

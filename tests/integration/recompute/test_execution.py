@@ -13,6 +13,7 @@ from safetensors.torch import load_file, save_file
 
 from fastvideo.deployment.catalog import Catalog
 from fastvideo.engine.engine import Engine
+from fastvideo.errors import ResourceExhausted
 from fastvideo.loops.guidance import ClassifierFree
 from fastvideo.loops.samplers import UniPC
 from fastvideo.model.manifest import build_manifest, write_manifest
@@ -229,3 +230,15 @@ class _WrongSampler(UniPC):
     def step(self, schedule: Any, state: Any, velocity: Any, sample: Any) -> Any:
         stepped, latents = super().step(schedule, state, velocity, sample)
         return stepped, latents * (1 + 1e-6) if state.step_index >= WRONG_FROM else latents
+
+
+def test_weights_that_the_free_memory_does_not_hold_are_not_loaded(
+    engine: Engine, replay_run: Replay
+) -> None:
+    (run,), sources = record(engine, asked(steps=1))
+    with pytest.raises(ResourceExhausted) as refused:
+        replay_run(run, sources, HostSetup(free_bytes=1_000))
+    error = refused.value
+    assert (error.reason, error.subject) == ("REPLAY_MEMORY", "memory")
+    assert int(error.attributes["missing_bytes"]) == int(error.attributes["needed_bytes"]) - 1_000
+    assert MODEL in error.message
