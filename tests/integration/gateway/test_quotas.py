@@ -23,6 +23,7 @@ from fastvideo.requests.state import stream_of
 from fastvideo.requests.tenants import TenantPolicy, TenantPolicySet
 from fastvideo.requests.types import RequestMetrics
 from fastvideo.rpc.errors import from_rpc_error
+from fastvideo_gateway.quotas import shared
 from fastvideo_gateway.quotas.keeping import LOCAL, SHARED
 from tests.integration.gateway.worlds import (
     MODEL,
@@ -100,7 +101,11 @@ async def end(world: World, request_id: str, device_seconds: float) -> None:
 
 
 @pytest.mark.row("DEP-13")
-async def test_two_gateways_share_a_quota_exactly(postgres_dsn: str, own_redis: OwnRedis) -> None:
+async def test_two_gateways_share_a_quota_exactly(
+    postgres_dsn: str, own_redis: OwnRedis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # On a busy machine this process may be the one that is late.
+    monkeypatch.setattr(shared, "ANSWER_S_MAX", 20.0)
     policy = TenantPolicy(requests_per_minute=10)
     async with (
         limited(postgres_dsn, own_redis.url, policy) as one,
@@ -156,6 +161,7 @@ async def test_http_says_when_to_try_again_and_the_openai_package_does(
             assert caught.value.code == "quota_requests"
 
 
+@pytest.mark.slow
 async def test_a_quota_outlives_its_redis(postgres_dsn: str, own_redis: OwnRedis) -> None:
     policy = TenantPolicy(requests_per_minute=6)
     async with limited(postgres_dsn, own_redis.url, policy) as world:
@@ -189,6 +195,7 @@ async def test_a_redis_that_hangs_makes_nobody_wait(postgres_dsn: str, own_redis
         assert await count_admitted(world, tries=2) == 0
 
 
+@pytest.mark.slow
 async def test_device_seconds_and_requests_under_way_are_counted_from_the_log(
     postgres_dsn: str, own_redis: OwnRedis
 ) -> None:

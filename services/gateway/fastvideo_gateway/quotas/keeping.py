@@ -5,8 +5,6 @@ longer than a tenth of a second, once.
 """
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import Final
 
 from fastvideo.clock import milliseconds
@@ -16,7 +14,6 @@ from fastvideo.telemetry import instruments, metrics
 from fastvideo.telemetry.logging import get_logger
 from fastvideo_gateway.quotas.following import UsageFollower, UsageSource
 from fastvideo_gateway.quotas.memory import MemoryLedger
-from fastvideo_gateway.quotas.shared import RedisLedger
 from fastvideo_gateway.quotas.types import (
     Admission,
     Ledger,
@@ -69,6 +66,8 @@ class KeptQuotas:
             raise spent.error(policy)
 
     async def withdraw(self, spec: RequestSpec) -> None:
+        if is_unlimited(self._policies.policy_of(spec.tenant_id)):
+            return
         asked = self._admission(spec)
         await self._local.withdraw(asked)
         if self._shared is None or not self._shared_answers:
@@ -94,17 +93,18 @@ class KeptQuotas:
         return Admission(spec.request_id, spec.tenant_id, self._costs.predict(spec))
 
     async def _spent(self, asked: Admission, policy: TenantPolicy) -> Spent | None:
-        if self._shared is not None and self._shared_answers:
-            try:
-                spent = await self._shared.admit(asked, policy)
-            except (LedgerAway, LedgerLost):
-                self._shared_is(False)
-            else:
-                if spent is None:
-                    # So that this process knows of it, should Redis be away by the next.
-                    await self._local.admit(asked, TenantPolicy())
-                return spent
-        return await self._local.admit(asked, policy)
+        """Where Redis answers, both ledgers must have room: one that was away may lag behind."""
+        spent = await self._local.admit(asked, policy)
+        if spent is not None or self._shared is None or not self._shared_answers:
+            return spent
+        try:
+            spent = await self._shared.admit(asked, policy)
+        except (LedgerAway, LedgerLost):
+            self._shared_is(False)
+            return None
+        if spent is not None:
+            await self._local.withdraw(asked)
+        return spent
 
     def _shared_is(self, answers: bool) -> None:
         if answers == self._shared_answers:
@@ -114,18 +114,3 @@ class KeptQuotas:
             _LOG.info("quotas are kept in Redis, for all replicas together")
         else:
             _LOG.warning("Redis does not answer: this gateway keeps its quotas itself")
-
-
-@asynccontextmanager
-async def open_quotas(
-    policies: ReadsPolicies, source: UsageSource, redis_url: str, log_epoch: int
-) -> AsyncIterator[KeptQuotas]:
-    """Quotas over the Redis of a URL; without one this process keeps them alone."""
-    if not redis_url:
-        yield KeptQuotas(policies, source)
-        return
-    shared = RedisLedger(redis_url, log_epoch)
-    try:
-        yield KeptQuotas(policies, source, shared)
-    finally:
-        await shared.close()

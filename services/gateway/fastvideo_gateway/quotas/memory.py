@@ -6,6 +6,7 @@ Like every ledger it is made of the log, which has what the other replicas let i
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 from fastvideo.requests.tenants import TenantPolicy
 from fastvideo_gateway.quotas.types import (
@@ -21,6 +22,9 @@ from fastvideo_gateway.quotas.types import (
     Quota,
     Spent,
 )
+
+# How often what counts no more is let go of, of those who do not ask either.
+LOOK_EVERY_MS: Final = 5_000
 
 
 @dataclass(slots=True)
@@ -60,6 +64,7 @@ class MemoryLedger:
         self._now_ms = now_ms
         self._positions: dict[int, int] = {}
         self._tenants: dict[str, _Usage] = {}
+        self._looked_ms = 0
 
     async def positions(self) -> Mapping[int, int]:
         return dict(self._positions)
@@ -121,6 +126,9 @@ class MemoryLedger:
 
     def _forget_idle_tenants(self) -> None:
         now_ms = self._now_ms()
+        if abs(now_ms - self._looked_ms) < LOOK_EVERY_MS:
+            return
+        self._looked_ms = now_ms
         for tenant_id, usage in list(self._tenants.items()):
             usage.forget_old(now_ms)
             if usage.is_empty:
