@@ -10,6 +10,7 @@ import pytest
 from fastvideo.api.events.v1 import events_pb2
 from fastvideo.errors import CorruptLog, FailedPrecondition, InvalidField
 from fastvideo.events.memory import MemoryEventStore
+from fastvideo.events.open_log import LogConfig, open_log
 from fastvideo.events.postgres import PostgresEventStore
 from fastvideo.events.postgres_pool import PostgresPool
 from fastvideo.events.records import (
@@ -190,6 +191,17 @@ async def test_a_key_is_kept_for_a_bounded_time_and_dropped_when_told() -> None:
     assert (await cached.find(again.key_id)).key is None
 
 
+async def test_a_log_does_not_open_under_another_master_key(postgres_dsn: str) -> None:
+    # With no key made yet, any will do.
+    await (await open_log(LogConfig(postgres_dsn, master_key=MasterKey(bytes(32))))).close()
+    pool = await PostgresPool.open(postgres_dsn)
+    await PostgresTenantKeys(pool, MASTER).live("acme")
+    await pool.close()
+    await (await open_log(LogConfig(postgres_dsn, master_key=MASTER))).close()
+    with pytest.raises(FailedPrecondition, match="FASTVIDEO_MASTER_KEY"):
+        await open_log(LogConfig(postgres_dsn, master_key=MasterKey(bytes(32))))
+
+
 async def test_the_database_keeps_keys_under_the_master_key_alone(postgres_dsn: str) -> None:
     pool = await PostgresPool.open(postgres_dsn)
     key = await PostgresTenantKeys(pool, MASTER).live("acme")
@@ -199,7 +211,8 @@ async def test_the_database_keeps_keys_under_the_master_key_alone(postgres_dsn: 
     assert key.key not in wrapped
     with pytest.raises(FailedPrecondition) as caught:
         await PostgresTenantKeys(pool, MasterKey(bytes(32))).find(key.key_id)
-    assert caught.value.reason == "MASTER_KEY"
+    assert (caught.value.reason, caught.value.subject) == ("MASTER_KEY", "FASTVIDEO_MASTER_KEY")
+    assert "FASTVIDEO_MASTER_KEY" in caught.value.message
     # A wrapped key is bound to its tenant.
     await connection.execute("UPDATE tenant_keys SET tenant_id = 'other'")
     with pytest.raises(FailedPrecondition):

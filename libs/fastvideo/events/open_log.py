@@ -8,7 +8,7 @@ from fastvideo.blobs import BlobStore, open_blobs
 from fastvideo.errors import InvalidField
 from fastvideo.events.postgres import PostgresEventStore
 from fastvideo.events.postgres_pool import PostgresPool
-from fastvideo.events.sealing.keys import MasterKey, PostgresTenantKeys
+from fastvideo.events.sealing.keys import MASTER_KEY_VARIABLE, MasterKey, PostgresTenantKeys
 from fastvideo.events.sealing.seal import Seals
 from fastvideo.events.sealing.store import SealedEventStore
 from fastvideo.events.store import EventStore
@@ -57,7 +57,11 @@ class OpenLog:
 
 
 async def open_log(config: LogConfig) -> OpenLog:
-    """Connect to a migrated database. Raises Unavailable, FailedPrecondition."""
+    """Connect to a migrated database.
+
+    Raises Unavailable, and FailedPrecondition for another schema and for another master key than
+    the one that tenants' keys were made under.
+    """
     sealed = await PostgresEventStore.open(config.postgres_dsn, archive=config.archive())
     if config.master_key is None:
         _LOG.warning("no master key: what tenants write is kept as they wrote it")
@@ -68,7 +72,13 @@ async def open_log(config: LogConfig) -> OpenLog:
         await sealed.close()
         raise
     keys = PostgresTenantKeys(pool, config.master_key)
-    return OpenLog(SealedEventStore(sealed, Seals(keys)), sealed, pool)
+    opened = OpenLog(SealedEventStore(sealed, Seals(keys)), sealed, pool)
+    try:
+        await keys.check()
+    except BaseException:
+        await opened.close()
+        raise
+    return opened
 
 
 def master_key_of(text: str, file: Path | None) -> MasterKey | None:
@@ -80,5 +90,6 @@ def master_key_of(text: str, file: Path | None) -> MasterKey | None:
         try:
             text = file.read_text()
         except OSError as error:
-            raise InvalidField("master_key_file", str(file), "a file that can be read") from error
+            field = f"{MASTER_KEY_VARIABLE}_FILE"
+            raise InvalidField(field, str(file), "a file that can be read") from error
     return MasterKey.parse(text) if text else None

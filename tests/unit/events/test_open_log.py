@@ -20,7 +20,7 @@ def test_a_variable_goes_before_a_file_and_none_means_no_sealing(tmp_path: Path)
 
 
 def test_a_file_that_cannot_be_read_is_named_and_no_key_is_made_up(tmp_path: Path) -> None:
-    with pytest.raises(InvalidField, match="master_key_file"):
+    with pytest.raises(InvalidField, match="FASTVIDEO_MASTER_KEY_FILE"):
         master_key_of("", tmp_path / "absent")
 
 

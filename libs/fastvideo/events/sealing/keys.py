@@ -21,6 +21,9 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from fastvideo.errors import CorruptLog, FailedPrecondition, InvalidField
 from fastvideo.events.postgres_pool import PostgresPool
 
+MASTER_KEY_VARIABLE: Final = "FASTVIDEO_MASTER_KEY"
+"""Where every service that opens a log has its master key from; errors name it."""
+
 KEY_BYTES: Final = 32
 NONCE_BYTES: Final = 12
 
@@ -35,6 +38,10 @@ SELECT tenant_id, wrapped_key FROM tenant_keys WHERE key_id = $1
 
 _LIVE: Final = """
 SELECT key_id, wrapped_key FROM tenant_keys WHERE tenant_id = $1 AND erased_at IS NULL
+"""
+
+_SOME: Final = """
+SELECT key_id, tenant_id, wrapped_key FROM tenant_keys WHERE erased_at IS NULL LIMIT 16
 """
 
 # Of several who make a tenant's key at once, the first one's is kept.
@@ -96,7 +103,10 @@ class MasterKey:
             key = AESGCM(self.key).decrypt(nonce, sealed, _bound(erased))
         except InvalidTag as error:
             raise FailedPrecondition(
-                f"key {key_id} does not open with this master key", reason="MASTER_KEY"
+                f"key {key_id} of a tenant was made under another master key than "
+                f"{MASTER_KEY_VARIABLE}",
+                reason="MASTER_KEY",
+                subject=MASTER_KEY_VARIABLE,
             ) from error
         return TenantKey(key_id, tenant_id, key)
 
@@ -123,6 +133,20 @@ class PostgresTenantKeys:
     def __init__(self, pool: PostgresPool, master: MasterKey) -> None:
         self._pool = pool
         self._master = master
+
+    async def check(self) -> None:
+        """Raise FailedPrecondition, MASTER_KEY, when the master key opens none of some."""
+        async with self._pool.connection() as connection:
+            rows = await connection.fetch(_SOME)
+        refused: FailedPrecondition | None = None
+        for row in rows:
+            try:
+                self._master.unwrap(row["key_id"], row["tenant_id"], row["wrapped_key"])
+                return
+            except FailedPrecondition as error:
+                refused = error
+        if refused is not None:
+            raise refused
 
     async def live(self, tenant_id: str) -> TenantKey:
         async with self._pool.connection() as connection:
@@ -259,4 +283,5 @@ def _base64(text: str) -> bytes:
 
 def _wrong_master_key() -> InvalidField:
     # The value itself must not be told.
-    return InvalidField("master_key", "(hidden)", "32 bytes, as 64 hexadecimal digits or base64")
+    allowed = "32 bytes, as 64 hexadecimal digits or base64"
+    return InvalidField(MASTER_KEY_VARIABLE, "(hidden)", allowed)
