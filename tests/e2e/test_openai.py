@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from fastvideo import Engine
+from fastvideo import Client, Engine
 from tests.e2e.stack import Stack, poll
 
 openai = pytest.importorskip("openai")
@@ -223,17 +223,19 @@ def test_a_running_video_is_cancelled_and_polls_as_cancelled(url: str) -> None:
 
 
 @pytest.mark.row("API-27")
-def test_engine_command_line_and_http_give_the_same_latents(stack: Stack, url: str) -> None:
+def test_engine_command_line_client_and_http_give_the_same_latents(stack: Stack, url: str) -> None:
     body = {"prompt": "a red three", "num_inference_steps": 5, "seed": 11, "guidance_scale": 2.5}
     by_http = httpx.post(
         f"{url}/v1/videos/sync", json=body, headers={"Accept": "application/json"}, timeout=60
     ).json()["latents_digest"]
     options = ("--steps", "5", "--seed", "11", "--guidance", "2.5")
     by_command = stack.generate("a red three", *options)["latents_digest"]
+    with Client(stack.gateway) as grpc:
+        by_grpc = grpc.generate("a red three", steps=5, seed=11, guidance_scale=2.5).latents_digest
     with Engine([MODEL], threads=1) as engine:
         handle = engine.submit("a red three", steps=5, seed=11, guidance_scale=2.5)
         in_process = handle.result(60).latents_digest
-    assert by_http == by_command == in_process
+    assert by_http == by_command == by_grpc == in_process != ""
 
 
 JSON = {"content-type": "application/json"}

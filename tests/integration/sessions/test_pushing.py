@@ -90,6 +90,7 @@ async def test_the_memory_of_prompts_stands_in_the_spec_of_the_next_request(
     assert [entry.prompt for entry in state.prompt_memory] == ["a red three", "a blue two"]
 
 
+@pytest.mark.slow
 async def test_what_does_not_fit_the_model_is_left_out_the_oldest_first(
     world: SessionWorld,
 ) -> None:
@@ -110,6 +111,7 @@ async def test_what_does_not_fit_the_model_is_left_out_the_oldest_first(
     assert from_rpc_error(caught.value).reason == "PROMPT_TOO_LONG"
 
 
+@pytest.mark.slow
 async def test_requests_at_once_of_one_memory_each_see_those_before(world: SessionWorld) -> None:
     session_id = (await world.create(conditioning=MEMORY)).session_id
     specs = await asyncio.gather(*(ask(world, session_id, f"r{i}") for i in range(6)))

@@ -9,8 +9,9 @@ from fastvideo.events.catalog import NAMES
 from fastvideo.events.reading.entries import FoundEvent, UnreadableEvent, entry_of
 from fastvideo.events.records import StoredEvent
 from fastvideo.events.types import EventPayload
-from fastvideo.requests.types import RequestState, TextPart
+from fastvideo.requests.types import RequestState
 from fastvideo.scheduling.events import BatchExecuted, DispatchBatch, SchedulerDecided
+from fastvideo.sessions.conditioning import own_prompt
 from fastvideo_gateway.http.wording import words_of
 
 PROMPT_CHARACTERS_MAX: Final = 300
@@ -78,8 +79,6 @@ def request_row(state: RequestState) -> RequestRow:
     # Previews are stored before what they preview.
     shown.sort(key=lambda one: (one.kind is ArtifactKind.VIDEO, "preview" not in one.name))
     media = shown[-1] if shown else None
-    texts = [part for part in spec.inputs if isinstance(part, TextPart)]
-    prompt = next((part.text for part in texts if part.role == "prompt"), "")
     return RequestRow(
         request_id=spec.request_id,
         status=state.status.value,
@@ -87,7 +86,7 @@ def request_row(state: RequestState) -> RequestRow:
         model_id=spec.model_id,
         program_id=spec.program_id,
         session_id=spec.session_id,
-        prompt=prompt[:PROMPT_CHARACTERS_MAX],
+        prompt=own_prompt(spec)[:PROMPT_CHARACTERS_MAX],
         accepted_at=state.accepted_at,
         started_at=state.started_at,
         ended_at=state.ended_at,

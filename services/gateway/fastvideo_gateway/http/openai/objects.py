@@ -12,6 +12,7 @@ from fastvideo.program.specs import ProgramKind
 from fastvideo.requests.inputs import NEGATIVE_PROMPT, PROMPT
 from fastvideo.requests.lifetimes import EXPIRED
 from fastvideo.requests.types import RequestState, RequestStatus, TextPart
+from fastvideo.sessions.conditioning import own_words
 from fastvideo_gateway.models import ModelStatus
 
 VideoStatus: TypeAlias = Literal[
@@ -228,8 +229,9 @@ def _error(state: RequestState) -> VideoFailure | None:
 
 
 def _text(state: RequestState, role: str) -> str | None:
-    texts = (p.text for p in state.spec.inputs if isinstance(p, TextPart) and p.role == role)
-    return next(texts, None)
+    """As the user wrote it, without what a session joined to it."""
+    parts = (p for p in state.spec.inputs if isinstance(p, TextPart) and p.role == role)
+    return next(map(own_words, parts), None)
 
 
 def _unix(moment: datetime | None) -> int | None:
