@@ -21,6 +21,7 @@ PAGE_SIZE_DEFAULT: Final = 200
 PAGE_SIZE_MAX: Final = 1_000
 # Events that a page may read one by one, before it is given as far as it came.
 SCANNED_MAX: Final = 20_000
+VERSION_MAX: Final = 2**63 - 1
 ALL: Final = EventFilter()
 
 
@@ -60,9 +61,11 @@ class LogReader:
     ) -> StreamPage:
         """The events of a stream after a version, oldest first; of no stream, none.
 
-        Raises InvalidField for a size that is not allowed.
+        Raises InvalidField for a size that is not allowed and a version that no stream can have.
         """
         size = _checked_size(page_size)
+        if not 0 <= after_version <= VERSION_MAX:
+            raise InvalidField("after_version", after_version, f"0 to {VERSION_MAX}")
         version = await self._log.stream_version(stream_id)
         entries = await read_versions(self._log, stream_id, after_version, size)
         return StreamPage(entries, version)

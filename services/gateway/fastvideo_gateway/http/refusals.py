@@ -48,15 +48,19 @@ async def http_error(request: Request, error: Exception) -> Response:
     record = ErrorRecord(reason, error.detail, "", {})
     answer = refusal(request.url.path, record, error.status_code)
     answer.headers.update(error.headers or {})
-    if error.status_code == 405:
-        answer.headers["Allow"] = ", ".join(sorted(_methods_of(request)))
+    if error.status_code == 405 and (methods := _methods_of(request)):
+        answer.headers["Allow"] = ", ".join(sorted(methods))
     return answer
 
 
 def _methods_of(request: Request) -> set[str]:
-    """What a path can be asked with: several routes may have it, and each knows its own."""
+    """What a path can be asked with: several routes may have it, and each knows its own.
+
+    Nothing for a file of the page.
+    """
     routes = [one for one in request.app.routes if isinstance(one, Route)]
-    path = next(one.path for one in routes if one.matches(request.scope)[0] is not Match.NONE)
+    matching = (one.path for one in routes if one.matches(request.scope)[0] is not Match.NONE)
+    path = next(matching, None)
     return {method for one in routes if one.path == path for method in one.methods or ()}
 
 

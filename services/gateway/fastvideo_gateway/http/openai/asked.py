@@ -124,6 +124,8 @@ class Asked:
         """Read JSON or a form. Raises InvalidField naming what is wrong."""
         content_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         if content_type == FORM_TYPE:
+            # Whole first: in the middle of a form, a caller that leaves would leave files open.
+            await request.body()
             try:
                 async with request.form(max_files=1, max_fields=FIELDS_MAX) as form:
                     return await cls._of_form(form)
