@@ -340,21 +340,21 @@ APPEND_DURATION: Final = _histogram(
 LAG: Final = _gauge(
     "fastvideo.log.lag",
     "{event}",
-    "Events that a follower of the log has not taken in; every gateway tells the same",
+    "Events that a follower of the log has not taken in; take the largest",
     (FOLLOWER,),
-    ("gateway",),
+    ("gateway", "scheduler", "sessions"),
 )
 HEAD: Final = _gauge(
     "fastvideo.log.events",
     "{event}",
-    "Events in the log; every gateway tells the same",
+    "Events in the log; take the largest",
     (),
-    ("gateway",),
+    ("gateway", "scheduler", "sessions"),
 )
 QUARANTINED: Final = _gauge(
     "fastvideo.log.quarantined",
     "{event}",
-    "Events that a consumer could not handle and put aside; every gateway tells the same",
+    "Events that a consumer could not handle and put aside; take the largest",
     (CONSUMER,),
     ("gateway",),
 )

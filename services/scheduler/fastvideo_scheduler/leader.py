@@ -116,7 +116,7 @@ class Leader:
         self._appender = Appender(parts.store, parts.wakeups, JOURNAL_LIMITS)
         self._requests = LiveRequests()
         self._spans = self._requests.spans
-        self._meters = Meters(self._requests)
+        self._meters = Meters(self._requests, tuple(parts.cards))
         self._weights = WeightsLog(parts.store)
         self._journal = Journal(self._appender, parts.shard, lease.fence, self._requests)
         # One input at a time, in the order in which they ask.

@@ -5,6 +5,8 @@ from typing import Final
 
 from opentelemetry.context import Context
 
+from fastvideo.requests.types import RequestKind
+from fastvideo.scheduling.admission import COMPUTE
 from fastvideo.scheduling.events import (
     BatchExecuted,
     CancelRequest,
@@ -52,7 +54,7 @@ _OTHER: Final = "other"
 class Meters:
     """The meters of one term."""
 
-    def __init__(self, requests: LiveRequests) -> None:
+    def __init__(self, requests: LiveRequests, models: Sequence[str]) -> None:
         self._requests = requests
         self._ended = metrics.counter(REQUESTS_ENDED)
         self._duration = metrics.histogram(REQUEST_DURATION)
@@ -65,6 +67,7 @@ class Meters:
         self._step = metrics.histogram(STEP_DURATION)
         self._steps = metrics.counter(STEPS)
         self._error = metrics.histogram(PREDICTION_ERROR)
+        self._begin(models)
 
     def counting(
         self, event: SchedulerInput, decisions: Sequence[Decision], committed: Count | None
@@ -86,6 +89,16 @@ class Meters:
                 count()
 
         return call
+
+    def _begin(self, models: Sequence[str]) -> None:
+        """Sums begin at nothing, so that a rate sees the first that comes."""
+        self._deferred.add(0, {REASON: COMPUTE})
+        for model_id in models:
+            self._preempted.add(0, {MODEL: model_id})
+            self._restarted.add(0, {MODEL: model_id})
+            asked = {REQUEST_KIND: RequestKind.GENERATION.value, MODEL: model_id}
+            for outcome in _OUTCOMES.values():
+                self._ended.add(0, {**asked, OUTCOME: outcome, REASON: ""})
 
     def _of(self, decision: Decision) -> Count | None:
         match decision:

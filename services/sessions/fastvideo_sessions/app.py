@@ -19,6 +19,7 @@ from fastvideo.events.open_bus import open_bus
 from fastvideo.events.open_log import open_log
 from fastvideo.events.projections.projector import Projector
 from fastvideo.events.projections.service import KeptProjections, ProjectionServicer
+from fastvideo.events.reading.gauges import LagGauges, Positions
 from fastvideo.events.store import Appends, EventStore
 from fastvideo.events.subscription import PollLimits
 from fastvideo.events.types import Event
@@ -56,6 +57,10 @@ class Core:
             group.create_task(self.parts.projector.run(), name="projector")
             group.create_task(self.expiry.run(self.clock), name="expiry")
             group.create_task(run_consumer(self.consumer, holder), name="consumer")
+            group.create_task(LagGauges(self.consumer.store, self._positions).run(), name="lags")
+
+    async def _positions(self) -> Positions:
+        return {CONSUMER: self.parts.projector.positions}
 
 
 def assemble(

@@ -54,7 +54,13 @@ def test_links_and_paths_of_a_document_exist(name: str) -> None:
 
 VARIABLE = re.compile(r"\b(?:FASTVIDEO|AWS|OTEL|OMP)_[A-Z0-9_]+\b")
 # What every service's environment has, and what obstore reads by itself.
-COMMON = {"FASTVIDEO_LOG_LEVEL", "OTEL_EXPORTER_OTLP_ENDPOINT"}
+COMMON = {
+    "FASTVIDEO_LOG_LEVEL",
+    "FASTVIDEO_METRICS_LISTEN",
+    "FASTVIDEO_TRACE_FOLDER",
+    "FASTVIDEO_TRACE_SAMPLE",
+    "OTEL_EXPORTER_OTLP_ENDPOINT",
+}
 OF_OBSTORE = {"AWS_REGION", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"}
 
 

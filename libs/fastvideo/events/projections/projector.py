@@ -73,6 +73,11 @@ class Projector:
         self._waiting = 0
         self._awaited = asyncio.Event()
 
+    @property
+    def positions(self) -> Mapping[int, int]:
+        """The offset of the last event that was taken in, by partition, as far as is known here."""
+        return dict(self._positions)
+
     async def reached(self, heads: Mapping[int, int]) -> None:
         """Return when the projection holds every event up to these offsets."""
         self._waiting += 1
