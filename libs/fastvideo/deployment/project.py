@@ -308,7 +308,12 @@ class _Reader:
         return card
 
     def _add_card_faults(self, problems: Mapping[str, str]) -> None:
+        placed = (self._data(PARALLEL) or {}).get("placement", {})
         for key, fault in problems.items():
+            names = key.split(".")
+            if names[-1] == "placement_policy" and names[1] in placed:
+                self.add(PARALLEL, f"placement.{names[1]}", fault)
+                continue
             file = _FILE_OF.get(key.partition(".")[0], MODEL)
             self.add(file, key.removeprefix("parallelism."), fault)
 

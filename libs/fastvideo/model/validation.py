@@ -11,7 +11,7 @@ from typing import Final
 from fastvideo.model.caching import CacheKey
 from fastvideo.model.component_classes import UPSTREAM_CLASSES
 from fastvideo.model.rungs import RUNGS
-from fastvideo.model.specs import CacheContract, CostPrior, LoopSpec, ModelSpec
+from fastvideo.model.specs import CacheContract, ComponentSpec, CostPrior, LoopSpec, ModelSpec
 from fastvideo.scheduling.work import UnitKind
 
 CAPABILITIES: Final = frozenset(
@@ -57,7 +57,11 @@ STOCHASTIC_FIELDS: Final = frozenset({"noise_level"})
 SAMPLERS: Final = frozenset({"flow_sde"})
 """The samplers that a card may offer beside its own; each adds noise."""
 
-"""The rungs of the consistency ladder, weakest scope first."""
+DTYPES: Final = ("float32", "bfloat16", "float16")
+"""The dtypes that parameters may be run in."""
+
+PLACEMENTS: Final = ("device", "cpu")
+"""Where a component's parameters may lie: on the worker's device, which is the default, or not."""
 
 Problem = tuple[str, str]
 
@@ -95,6 +99,7 @@ def _components(card: ModelSpec) -> Iterator[Problem]:
         allowed = UPSTREAM_CLASSES[component.kind]
         if component.load_id not in allowed:
             yield f"{key}.load_id", f"is {component.load_id!r}; allowed: {', '.join(allowed)}"
+        yield from _placement(key, component)
         for contract in component.cache_contracts:
             if contract not in card.caches:
                 yield f"{key}.cache_contracts", f"{contract!r} is not declared in caches"
@@ -104,6 +109,18 @@ def _components(card: ModelSpec) -> Iterator[Problem]:
         for test in component.parity_tests:
             if test.rung not in RUNGS:
                 yield f"{key}.parity_tests", f"{test.rung!r} is none of {', '.join(RUNGS)}"
+
+
+def _placement(key: str, component: ComponentSpec) -> Iterator[Problem]:
+    policy, placement = component.precision_policy, component.placement_policy
+    if placement not in ("", *PLACEMENTS):
+        yield f"{key}.placement_policy", f"is {placement!r}; allowed: {', '.join(PLACEMENTS)}"
+    if policy.param_dtype not in ("", *DTYPES):
+        allowed = ", ".join(DTYPES)
+        yield (
+            f"{key}.precision_policy.param_dtype",
+            f"is {policy.param_dtype!r}; allowed: {allowed}",
+        )
 
 
 def _loops(card: ModelSpec) -> Iterator[Problem]:

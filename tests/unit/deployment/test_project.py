@@ -48,7 +48,7 @@ def test_the_files_become_typed_specs() -> None:
     assert card.sampling["fps"].default_value == 8
     assert card.loops["denoise"].step_policy.max_batch == 8
     assert card.loops["denoise"].step_policy.batchable
-    assert card.components["transformer"].placement_policy == "any"
+    assert card.components["transformer"].placement_policy == "device"
     assert len(card.parallelism.valid_plans) == 1
     assert [node.node_id for node in project.programs["text_to_video"].nodes] == [
         "encode",
@@ -110,8 +110,9 @@ CROSS = [
     ("training", "flow_grpo", "ppo", "training.yaml", "method"),
     ("deployment", "reserved_places: 1", "pool: gpu", "deployment.yaml", "slo_classes.interactive"),
     ("model", "base: moving-digits", "base: digits", "model.yaml", "base"),
+    ("parallel", ": device", ": moon", "parallel.yaml", "placement.transformer"),
     ("parallel", "axes: {}", "axes: {tp: 2}", "parallel.yaml", "valid_plans"),
-    ("parallel", "transformer: any", "unet: any", "model.yaml", "components.unet"),
+    ("parallel", "transformer: device", "unet: device", "model.yaml", "components.unet"),
 ]
 
 
