@@ -3,7 +3,9 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from fastvideo.rpc.tls import ClientTls
 from fastvideo.service import Environment
+from fastvideo.service.tls import client_tls_of
 
 
 @dataclass(frozen=True)
@@ -14,6 +16,8 @@ class CliConfig:
     gateway: str = ""
     # What the gateway's door is shown.
     api_key: str = field(default="", repr=False)
+    # How a gateway that is named is dialled; None is in the clear.
+    tls: ClientTls | None = None
     # Where spans go, such as "http://127.0.0.1:4317"; None sends none.
     otlp_endpoint: str | None = None
     # Of an S3 that is not Amazon's; keys and region come from the usual AWS_ variables.
@@ -29,7 +33,7 @@ class CliConfig:
 
 def load_config(environment: Mapping[str, str]) -> CliConfig:
     """Read FASTVIDEO_GATEWAY, _API_KEY, _TRACEBACK, _TRACE_SAMPLE, _TRACE_FOLDER and
-    _TRACE_QUERY_URL, and others' usual variables.
+    _TRACE_QUERY_URL, the FASTVIDEO_TLS_ variables of a client, and others' usual ones.
 
     Those are OTEL_EXPORTER_OTLP_ENDPOINT and AWS_ENDPOINT_URL.
 
@@ -38,6 +42,7 @@ def load_config(environment: Mapping[str, str]) -> CliConfig:
     return CliConfig(
         gateway=environment.get("FASTVIDEO_GATEWAY", ""),
         api_key=environment.get("FASTVIDEO_API_KEY", "").strip(),
+        tls=client_tls_of(Environment(environment)),
         otlp_endpoint=environment.get("OTEL_EXPORTER_OTLP_ENDPOINT") or None,
         trace_sample=Environment(environment).telemetry.trace_sample,
         trace_folder=environment.get("FASTVIDEO_TRACE_FOLDER", ""),

@@ -16,6 +16,7 @@ from fastvideo.local.operator_key import read_operator_key
 
 if TYPE_CHECKING:
     from fastvideo.client import AsyncClient
+    from fastvideo.rpc.tls import ClientTls
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,18 +25,20 @@ class Target:
 
     address: str
     api_key: str = field(default="", repr=False)
+    # None for what is in the clear, as the local stack is.
+    tls: "ClientTls | None" = None
 
     def client(self) -> "AsyncClient":
         """A client of it; use it as a context."""
         from fastvideo.client import AsyncClient
 
-        return AsyncClient(self.address, api_key=self.api_key)
+        return AsyncClient(self.address, api_key=self.api_key, tls=self.tls)
 
 
 def find_gateway(config: CliConfig, gateway: str, data: Path | None) -> Target:
     """The given gateway, else the local stack's. Unavailable when none is named and none runs."""
     if address := gateway or config.gateway:
-        return Target(parse_address(address), config.api_key)
+        return Target(parse_address(address), config.api_key, config.tls)
     running = find_running(data)
     if running is None:
         raise Unavailable(

@@ -23,7 +23,9 @@ def rebuild_projections(
         names = (
             [projection]
             if projection
-            else [p.name for p in await list_projections(target.address, target.api_key)]
+            else [
+                p.name for p in await list_projections(target.address, target.api_key, target.tls)
+            ]
         )
         return [await _rebuilt(target, name, check, swap_different) for name in names]
 
@@ -69,6 +71,7 @@ async def _rebuilt(
         target.address,
         projection,
         api_key=target.api_key,
+        tls=target.tls,
         check=check,
         swap_different=swap_different,
     )

@@ -26,6 +26,7 @@ from fastvideo.client.types import (
 )
 from fastvideo.events.reading.entries import UnreadableEvent
 from fastvideo.events.reading.filters import EventFilter
+from fastvideo.rpc.tls import ClientTls
 
 __all__ = [
     "DEFAULT_MODEL_ID",
@@ -36,6 +37,7 @@ __all__ = [
     "BatchResult",
     "CallPolicy",
     "Client",
+    "ClientTls",
     "EventFilter",
     "Explained",
     "Generation",

@@ -50,6 +50,7 @@ from fastvideo.requests.types import (
 )
 from fastvideo.rpc.channel import open_channel
 from fastvideo.rpc.outgoing import with_key
+from fastvideo.rpc.tls import ClientTls
 from fastvideo.scheduling.work import CancelScope, CancelScopeKind
 from fastvideo.telemetry import tracing
 
@@ -62,7 +63,7 @@ _AS_THE_CARD_SAYS: Final = SamplingOverrides()
 class AsyncClient(SessionCalls, PastCalls):
     """Talks to a gateway at "host:port". Use it as an async context, or `close` it.
 
-    A gateway that asks for keys is shown `api_key`.
+    A gateway that asks for keys is shown `api_key`; one that speaks TLS is dialled with `tls`.
 
     Methods raise `fastvideo.errors`: InvalidField for a bad input, NotFound, Unavailable when
     nobody answers in time, and so on. One client may make any number of calls at a time, in one
@@ -72,12 +73,17 @@ class AsyncClient(SessionCalls, PastCalls):
     """
 
     def __init__(
-        self, address: str, *, api_key: str = "", policy: CallPolicy | None = None
+        self,
+        address: str,
+        *,
+        api_key: str = "",
+        tls: ClientTls | None = None,
+        policy: CallPolicy | None = None,
     ) -> None:
         self.address = address
         self._policy = policy or CallPolicy()
-        self._calls = Calls(address, self._policy)
-        self._channel = open_channel(address, interceptors=with_key(api_key))
+        self._calls = Calls(address, self._policy, tls)
+        self._channel = open_channel(address, tls=tls, interceptors=with_key(api_key))
         self._gateway = gateway_pb2_grpc.GatewayServiceStub(self._channel)
         self._artifacts = artifacts_pb2_grpc.ArtifactServiceStub(self._channel)
         self._sessions = sessions_pb2_grpc.SessionServiceStub(self._channel)

@@ -7,6 +7,8 @@ from typing import Any
 
 from fastvideo.client.calls import CallPolicy, call
 from fastvideo.errors import FailedPrecondition, InvalidField, Unavailable
+from fastvideo.rpc.handshakes import try_handshake
+from fastvideo.rpc.tls import ClientTls
 
 CLIENT_CLOSED = "CLIENT_CLOSED"
 
@@ -18,8 +20,9 @@ class Calls:
     something carries an idempotency key, and the others say the same thing twice.
     """
 
-    def __init__(self, address: str, policy: CallPolicy) -> None:
+    def __init__(self, address: str, policy: CallPolicy, tls: ClientTls | None = None) -> None:
         self.address = address
+        self._tls = tls
         self.policy = policy
         self._process = os.getpid()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -73,10 +76,13 @@ class Calls:
         """
         self.check()
         try:
-            return await call(method, request, self.within(timeout_s))
+            return await call(method, request, self.within(timeout_s), self._why_closed)
         except Unavailable as error:
             error.subject = error.subject or self.address
             raise
+
+    async def _why_closed(self) -> Unavailable | None:
+        return await try_handshake(self.address, self._tls)
 
     def within(self, timeout_s: float | None) -> CallPolicy:
         """The policy with another bound, if there is one. Raises InvalidField for none above 0."""

@@ -7,7 +7,7 @@ idempotency key, a cancel says the same thing twice, and the same file is stored
 import asyncio
 import random
 import time
-from collections.abc import Awaitable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
@@ -15,6 +15,7 @@ from typing import Protocol, TypeVar
 import grpc
 
 from fastvideo.errors import FailedPrecondition, Unavailable
+from fastvideo.rpc import handshakes
 from fastvideo.rpc.errors import from_rpc_error
 
 RequestT = TypeVar("RequestT")
@@ -65,6 +66,10 @@ def typed_errors() -> Iterator[None]:
         ) from error
 
 
+Why = Callable[[], Awaitable[Unavailable | None]]
+"""Finds out why a server ends connections; None when it cannot be seen."""
+
+
 class Method(Protocol[RequestT_contra, ResponseT_co]):
     """One call with one answer."""
 
@@ -77,8 +82,13 @@ async def call(
     method: Method[RequestT, ResponseT],
     request: RequestT,
     policy: CallPolicy,
+    why: Why | None = None,
 ) -> ResponseT:
-    """The answer. Raises a FastVideoError; Unavailable once the policy's time is up."""
+    """The answer. Raises a FastVideoError; Unavailable once the policy's time is up.
+
+    Where no TLS connection comes about there is no waiting for a better time. gRPC does not
+    always tell, so `why` is asked once when the server ends the connection.
+    """
     deadline = time.monotonic() + policy.timeout_s
     backoff = Backoff(policy)
     while True:
@@ -86,7 +96,13 @@ async def call(
         try:
             with typed_errors():
                 return await method(request, timeout=max(left_s, 0.001))
-        except Unavailable:
+        except Unavailable as error:
+            if error.reason in handshakes.REASONS:
+                raise
+            if why is not None and handshakes.looks_closed(error.message):
+                found, why = await why(), None
+                if found is not None:
+                    raise found from error
             if deadline - time.monotonic() < policy.retry_s_max:
                 raise
         await backoff.pause()

@@ -13,13 +13,16 @@ from fastvideo.events.projections.report import ProjectionStatus, RebuildProgres
 from fastvideo.rpc.channel import open_channel
 from fastvideo.rpc.errors import from_rpc_error
 from fastvideo.rpc.outgoing import with_key
+from fastvideo.rpc.tls import ClientTls
 
 _POLICY: Final = CallPolicy()
 
 
-async def list_projections(address: str, api_key: str = "") -> tuple[ProjectionStatus, ...]:
+async def list_projections(
+    address: str, api_key: str = "", tls: ClientTls | None = None
+) -> tuple[ProjectionStatus, ...]:
     """How the projections of a gateway and of the services behind it stand."""
-    async with open_channel(address, interceptors=with_key(api_key)) as channel:
+    async with open_channel(address, tls=tls, interceptors=with_key(api_key)) as channel:
         stub = projections_pb2_grpc.ProjectionServiceStub(channel)
         request = projections_pb2.ListProjectionsRequest()
         response = await call(stub.ListProjections, request, _POLICY)
@@ -31,6 +34,7 @@ async def rebuild_projection(
     projection: str,
     *,
     api_key: str = "",
+    tls: ClientTls | None = None,
     check: bool = False,
     swap_different: bool = False,
 ) -> AsyncGenerator[RebuildProgress | RebuildReport, None]:
@@ -42,7 +46,7 @@ async def rebuild_projection(
     request = projections_pb2.RebuildProjectionRequest(
         projection=projection, check=check, swap_different=swap_different
     )
-    async with open_channel(address, interceptors=with_key(api_key)) as channel:
+    async with open_channel(address, tls=tls, interceptors=with_key(api_key)) as channel:
         stub = projections_pb2_grpc.ProjectionServiceStub(channel)
         try:
             async for response in stub.RebuildProjection(request):

@@ -22,6 +22,7 @@ from fastvideo.client.sync_session import Session
 from fastvideo.client.waiting import shows_waiting
 from fastvideo.errors import Cancelled, DeadlineExceeded, FailedPrecondition, FastVideoError
 from fastvideo.events.types import Event
+from fastvideo.rpc.tls import ClientTls
 from fastvideo.scheduling.traces import BehaviorRecorded
 from fastvideo.telemetry import tracing
 
@@ -51,7 +52,12 @@ class Client:
     """
 
     def __init__(
-        self, address: str, *, api_key: str = "", policy: CallPolicy | None = None
+        self,
+        address: str,
+        *,
+        api_key: str = "",
+        tls: ClientTls | None = None,
+        policy: CallPolicy | None = None,
     ) -> None:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(
@@ -59,7 +65,7 @@ class Client:
         )
         self._thread.start()
         self._closing = threading.Lock()
-        self._client = self._submit(_open(address, api_key, policy))
+        self._client = self._submit(_open(address, api_key, tls, policy))
         self.log = SyncLogClient(self._run, self._client.log)
         self.keys = SyncKeyClient(self._run, self._client.keys)
 
@@ -237,9 +243,11 @@ class Client:
             )
 
 
-async def _open(address: str, api_key: str, policy: CallPolicy | None) -> AsyncClient:
+async def _open(
+    address: str, api_key: str, tls: ClientTls | None, policy: CallPolicy | None
+) -> AsyncClient:
     """A channel belongs to the loop that it is made in."""
-    return AsyncClient(address, api_key=api_key, policy=policy)
+    return AsyncClient(address, api_key=api_key, tls=tls, policy=policy)
 
 
 async def _close(client: AsyncClient) -> None:

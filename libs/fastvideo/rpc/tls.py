@@ -8,12 +8,13 @@ import ssl
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
-
-import grpc
+from typing import TYPE_CHECKING, Any, Final
 
 from fastvideo.errors import InvalidField
 from fastvideo.telemetry.logging import get_logger
+
+if TYPE_CHECKING:
+    import grpc
 
 _LOG: Final = get_logger(__name__)
 _FILE_BYTES_MAX: Final = 1 << 20
@@ -33,8 +34,11 @@ class ServerTls:
         _load_pair(context, self.certificate, self.key)
         _read_ca(self.client_ca)
 
-    def credentials(self) -> grpc.ServerCredentials:
+    def credentials(self) -> "grpc.ServerCredentials":
         """For a gRPC server; replaced files are used from the next connection on."""
+        # Here, so that whoever only reads the configuration does without it.
+        import grpc
+
         files = _Files(
             (self.certificate, self.key, *([self.client_ca] if self.client_ca else [])),
             lambda: grpc.ssl_server_certificate_configuration(
@@ -83,8 +87,10 @@ class ClientTls:
         if self.certificate is not None and self.key is not None:
             _load_pair(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), self.certificate, self.key)
 
-    def credentials(self) -> grpc.ChannelCredentials:
+    def credentials(self) -> "grpc.ChannelCredentials":
         """For a gRPC channel, from the files as they are now."""
+        import grpc
+
         return grpc.ssl_channel_credentials(
             root_certificates=None if self.ca is None else self.ca.read_bytes(),
             private_key=None if self.key is None else self.key.read_bytes(),

@@ -13,6 +13,7 @@ CA = "FASTVIDEO_TLS_CA"
 CLIENT_CERTIFICATE = "FASTVIDEO_TLS_CLIENT_CERT"
 CLIENT_KEY = "FASTVIDEO_TLS_CLIENT_KEY"
 PEER_NAME = "FASTVIDEO_TLS_PEER_NAME"
+SYSTEM = "system"
 
 
 def tls_of(environment: Environment) -> TlsConfig:
@@ -25,10 +26,14 @@ def tls_of(environment: Environment) -> TlsConfig:
 
 
 def client_tls_of(environment: Environment) -> ClientTls | None:
-    """How to dial others; None, in the clear, without FASTVIDEO_TLS_CA."""
-    ca = environment.path(CA)
+    """How to dial others; None, in the clear, without FASTVIDEO_TLS_CA.
+
+    Instead of a file it may say "system", for the authorities that the machine trusts.
+    """
+    given = environment.path(CA)
+    ca = None if given == Path(SYSTEM) else given
     certificate, key = _pair(environment, CLIENT_CERTIFICATE, CLIENT_KEY)
-    if ca is None:
+    if given is None:
         if certificate is not None:
             raise InvalidField(
                 CA, "", f"the CA of those who are dialled, since {CLIENT_KEY} is set"
