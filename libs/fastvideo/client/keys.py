@@ -111,18 +111,23 @@ class SyncKeyClient:
         self._keys = keys
 
     def create(self, name: str, **options: Any) -> NewKey:
+        """Make a key; see `KeyClient.create`."""
         return self._run(self._keys.create(name, **options))
 
     def list(self, **options: Any) -> Page[ApiKeyInfo]:
+        """Keys, the newest first; see `KeyClient.list`."""
         return self._run(self._keys.list(**options))
 
     def revoke(self, key_id: str) -> ApiKeyInfo:
+        """End a key; see `KeyClient.revoke`."""
         return self._run(self._keys.revoke(key_id))
 
     def policy(self, tenant_id: str = "") -> TenantPolicy:
+        """What a tenant may use; see `KeyClient.policy`."""
         return self._run(self._keys.policy(tenant_id))
 
     def set_policy(self, tenant_id: str, policy: TenantPolicy) -> TenantPolicy:
+        """Set the whole policy of a tenant; see `KeyClient.set_policy`."""
         return self._run(self._keys.set_policy(tenant_id, policy))
 
 

@@ -32,8 +32,8 @@ def lines() -> list[str]:
             value = getattr(module, public)
             parameters = _parameters(value) if inspect.isfunction(value) else ""
             found.add(f"{name}.{public}{parameters}")
-            if inspect.isclass(value):
-                found |= {f"{name}.{public}.{member}" for member in _members(value)}
+            for cls in _private_line(value, module):
+                found |= {f"{name}.{public}.{member}" for member in _members(cls)}
     return sorted(found)
 
 
@@ -46,6 +46,20 @@ def _names(module: ModuleType) -> list[str]:
         for name, value in vars(module).items()
         if not name.startswith("_") and getattr(value, "__module__", "") == module.__name__
     ]
+
+
+def _private_line(value: object, module: ModuleType) -> list[type]:
+    """A class, and those of its package that it is made of and that have no name of their own."""
+    if not inspect.isclass(value):
+        return []
+    public = _names(module)
+    own = f"{module.__name__}."
+    parts = [
+        base
+        for base in value.__mro__[1:]
+        if base.__module__.startswith(own) and base.__name__ not in public
+    ]
+    return [value, *parts]
 
 
 def _members(cls: type) -> Iterator[str]:
