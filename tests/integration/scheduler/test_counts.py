@@ -1,0 +1,87 @@
+"""What schedulers count: all that the log has, once, whoever led."""
+
+from collections.abc import Iterator
+
+import pytest
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+
+from fastvideo.telemetry.instruments import (
+    BATCH_SIZE,
+    LEADING,
+    LIVE,
+    OUTCOME,
+    QUEUED,
+    REQUEST_DURATION,
+    REQUESTS_ENDED,
+    STEPS,
+    WORKERS,
+    Instrument,
+)
+from tests.integration.scheduler.conftest import Stage, until
+from tests.integration.scheduler.scripted_worker import ScriptedWorker
+from tests.integration.scheduler.test_recovery import UNITS, moved_over
+
+pytestmark = pytest.mark.timeout(90)
+
+
+class Measured:
+    """What the meters of the test's process have measured."""
+
+    def __init__(self) -> None:
+        self.reader = InMemoryMetricReader()
+        self.provider = MeterProvider([self.reader], shutdown_on_exit=False)
+
+    def of(self, instrument: Instrument, **labels: str) -> float:
+        """The sum over all series with those labels; of a histogram how many were recorded."""
+        data = self.reader.get_metrics_data()
+        points = [
+            point
+            for resource in (data.resource_metrics if data is not None else ())
+            for scope in resource.scope_metrics
+            for metric in scope.metrics
+            if metric.name == instrument.name
+            for point in metric.data.data_points
+            if labels.items() <= dict(point.attributes or {}).items()
+        ]
+        return float(sum(getattr(point, "value", getattr(point, "count", 0)) for point in points))
+
+
+@pytest.fixture
+def measured(monkeypatch: pytest.MonkeyPatch) -> Iterator[Measured]:
+    found = Measured()
+    monkeypatch.setattr("opentelemetry.metrics.get_meter", found.provider.get_meter)
+    yield found
+    found.provider.shutdown()
+
+
+async def test_a_request_that_changed_leaders_is_counted_once(
+    stage: Stage, measured: Measured
+) -> None:
+    await moved_over(stage, "scheduler-2")
+    await stage.ended("r1")
+    await until(lambda: measured.of(REQUESTS_ENDED, **{OUTCOME: "completed"}) == 1)
+    await until(lambda: measured.of(STEPS) == UNITS)
+    assert measured.of(REQUESTS_ENDED) == measured.of(REQUEST_DURATION) == 1
+    assert measured.of(BATCH_SIZE) <= UNITS
+
+
+async def test_gauges_are_the_state_s_and_a_standby_tells_that_it_is_one(
+    stage: Stage, measured: Measured
+) -> None:
+    scheduler = await stage.scheduler("scheduler-1")
+    await until(lambda: measured.of(LEADING) == 1)
+    # A model that no worker has is told, too.
+    assert (measured.of(WORKERS), measured.of(QUEUED)) == (0, 0)
+    for name in ("r1", "r2"):
+        await stage.submit(name, steps=3)
+    await until(lambda: measured.of(LIVE) == 2)
+    assert measured.of(QUEUED) == 2
+    async with ScriptedWorker("w1", [scheduler.address]):
+        for name in ("r1", "r2"):
+            await stage.ended(name)
+        await until(lambda: (measured.of(LIVE), measured.of(QUEUED)) == (0, 0))
+        assert measured.of(WORKERS) == 1
+    scheduler.task.cancel()
+    await until(lambda: scheduler.shard.leader is None)
+    assert (measured.of(LEADING), measured.of(LIVE), measured.of(WORKERS)) == (0, 0, 0)
