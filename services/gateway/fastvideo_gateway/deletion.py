@@ -94,10 +94,13 @@ class Deleter:
         """Cancel the request and wait for its end, whatever that is."""
         scope = CancelScope(kind=CancelScopeKind.REQUEST, target_id=request_id)
         with self._place():
-            await self._canceller.cancel(scope, "deleted", tenant_id)
             try:
+                await self._canceller.cancel(scope, "deleted", tenant_id)
                 async with asyncio.timeout(self._cancel_s_max):
                     await self._watch_end(request_id, tenant_id)
+            except NotFound:
+                # Somebody else deleted it meanwhile: it has ended.
+                pass
             except TimeoutError as error:
                 raise Unavailable(
                     f"request {request_id} is cancelled and has not ended yet; delete it again",
@@ -107,13 +110,9 @@ class Deleter:
         return await self._state(request_id, tenant_id, subject)
 
     async def _watch_end(self, request_id: str, tenant_id: str) -> None:
-        try:
-            async with aclosing(self._watches.watch(request_id, 0, tenant_id)) as events:
-                async for _ in events:
-                    pass
-        except NotFound:
-            # Somebody else deleted it: it has ended.
-            return
+        async with aclosing(self._watches.watch(request_id, 0, tenant_id)) as events:
+            async for _ in events:
+                pass
 
     @contextmanager
     def _place(self) -> Iterator[None]:
