@@ -11,6 +11,7 @@ from safetensors.torch import load_file, save_file
 from fastvideo.client import AsyncClient
 from fastvideo.deployment.catalog import Catalog
 from fastvideo.model.manifest import build_manifest, write_manifest
+from tests.e2e.replays import replays_of
 from tests.e2e.stack import Stack, poll
 
 LAYER = "blocks.0.ffn.net.2"
@@ -84,26 +85,12 @@ def test_one_changed_weight_is_found_by_its_step_component_and_layer(
 
 def test_a_replay_ends_with_whoever_asked_for_it(stack: Stack, traced: Any) -> None:
     worker = stack.pid("worker-1")
-    assert _replays_of(worker) == []
+    assert replays_of(worker) == []
     with stack.start("replay", "execution", traced["id"]) as asking:
-        [pid] = poll("a replay runs", lambda: _replays_of(worker) or None, 60.0)
+        [pid] = poll("a replay runs", lambda: replays_of(worker) or None, 60.0)
         asking.kill()
         asking.communicate(timeout=30)
-    poll("the replay is gone", lambda: True if pid not in _replays_of(worker) else None, 60.0)
+    poll("the replay is gone", lambda: True if pid not in replays_of(worker) else None, 60.0)
     # The worker serves on, replays too.
     again = stack.run("replay", "execution", traced["id"], "--json")
     assert again.code == 0, again.out + again.err
-
-
-def _replays_of(worker: int) -> list[int]:
-    """The processes that a worker runs replays in."""
-    children = Path(f"/proc/{worker}/task").glob("*/children")
-    pids = [int(pid) for path in children for pid in path.read_text().split()]
-    return [pid for pid in pids if _is_replay(pid)]
-
-
-def _is_replay(pid: int) -> bool:
-    try:
-        return b"fastvideo.recompute" in Path(f"/proc/{pid}/cmdline").read_bytes()
-    except FileNotFoundError:
-        return False
