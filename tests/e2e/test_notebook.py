@@ -3,10 +3,13 @@
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from fastvideo.client import AsyncClient
 from fastvideo.requests.types import OutputSpec
 from tests.e2e.stack import Stack
 from tests.plugins.browser import chromium, visit
+from tests.plugins.notebook import notebook_shell
 
 PLAYED = """
 async () => {
@@ -58,3 +61,27 @@ async def test_the_video_of_a_cell_plays_and_its_sheet_and_facts_are_there(
     assert played["sheet"] == [True, True]
     for fact in (made.request_id, "a red <three>", "seed 5", made.latents_digest):
         assert fact in played["text"]
+
+
+CELL = """
+client = fastvideo.Client(address)
+video = client.generate("a red three", steps=4, seed=5)
+video
+"""
+
+
+def test_a_cell_shows_a_bar_and_then_the_video(
+    stack: Stack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with notebook_shell(tmp_path, monkeypatch) as shell:
+        shell.push({"address": stack.gateway})
+        shell.run_cell("import fastvideo").raise_error()
+        result = shell.run_cell(CELL)
+        shell.run_cell("client.close()").raise_error()
+        result.raise_error()
+        data, _ = shell.display_formatter.format(result.result)
+        bars = [output["data"]["text/html"] for output in shell.display_pub.outputs]
+    assert data["text/plain"].startswith("Generation req_")
+    assert "data:video/mp4;base64," in data["text/html"]
+    assert "<progress" in bars[0]
+    assert "100 % completed" in bars[-1]

@@ -1,10 +1,10 @@
 """How a request, an explanation and a wait look to people: text, HTML, a cell's output."""
 
-import atexit
 import dataclasses
 import io
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -29,6 +29,7 @@ from fastvideo.requests.types import (
     TextPart,
     TextSegment,
 )
+from tests.plugins.notebook import notebook_shell
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -192,18 +193,9 @@ class TestInANotebook:
     """Through IPython's own shell, the one that kernels extend."""
 
     @pytest.fixture
-    def shell(self, tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-        monkeypatch.setenv("IPYTHONDIR", str(tmp_path))
-        interactive = pytest.importorskip("IPython.core.interactiveshell")
-        capture = pytest.importorskip("IPython.core.displaypub").CapturingDisplayPublisher
-        interactive.InteractiveShell.clear_instance()
-        shell = interactive.InteractiveShell.instance()
-        shell.history_manager.enabled = False
-        shell.display_pub = capture(parent=shell)
-        yield shell
-        shell.atexit_operations()
-        atexit.unregister(shell.atexit_operations)
-        interactive.InteractiveShell.clear_instance()
+    def shell(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+        with notebook_shell(tmp_path, monkeypatch) as shell:
+            yield shell
 
     def test_the_last_line_of_a_cell_shows_the_video(self, shell: Any) -> None:
         shell.push({"generation": Generation.of(STATE, (Media(VIDEO, b"mp4"),))})
