@@ -116,13 +116,3 @@ async def test_what_waits_for_its_video_holds_up_no_second_with_its_id(
         await one.schedule(request_id, DONE)
     for answer in (waiting.result(), again.result()):
         assert (answer.json["id"], answer.json["status"]) == (request_id, "completed")
-
-
-@pytest.mark.row("API-26")
-async def test_fifty_of_fifty_keys_are_fifty_requests(worlds: tuple[World, World]) -> None:
-    async with asyncio.timeout(WAIT_S):
-        ids = await asyncio.gather(
-            *(submit(worlds[index % 2], "a red three", f"k{index}") for index in range(AT_ONCE))
-        )
-    assert len(set(ids)) == AT_ONCE
-    assert await worlds[0].size() == AT_ONCE
