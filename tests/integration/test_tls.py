@@ -16,6 +16,7 @@ from fastvideo.rpc.errors import from_rpc_error
 from fastvideo.rpc.handshakes import NO_TLS, REFUSED, TLS_ONLY, UNTRUSTED, try_handshake
 from fastvideo.rpc.server import Server
 from fastvideo.rpc.tls import ClientTls, ServerTls
+from fastvideo.service.probe import probe
 from tests.plugins.certificates import Authority, Pair
 
 
@@ -138,3 +139,18 @@ def test_files_that_cannot_be_used_are_named(authority: Authority, tmp_path: Pat
         ServerTls(pair.certificate, pair.key, nonsense)
     with pytest.raises(InvalidField, match="its key"):
         ClientTls(authority.file, pair.certificate)
+
+
+async def test_a_probe_asks_as_another_service_would(authority: Authority) -> None:
+    pair = authority.issue("server")
+    tls = ServerTls(pair.certificate, pair.key, authority.file)
+    async with serving(tls) as address:
+        variables = {
+            "FASTVIDEO_LISTEN": f"0.0.0.0:{address.rpartition(':')[2]}",
+            "FASTVIDEO_TLS_CERT": str(pair.certificate),
+            "FASTVIDEO_TLS_KEY": str(pair.key),
+            "FASTVIDEO_TLS_CLIENT_CA": str(authority.file),
+        }
+        assert "closed" in await asyncio.to_thread(probe, variables)
+        variables["FASTVIDEO_TLS_CA"] = str(authority.file)
+        assert await asyncio.to_thread(probe, variables) == ""

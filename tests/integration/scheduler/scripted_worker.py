@@ -12,6 +12,7 @@ from fastvideo.api.worker.v1 import worker_pb2, worker_pb2_grpc
 from fastvideo.requests.types import ErrorDetail, RequestSpec
 from fastvideo.rpc.channel import open_channel
 from fastvideo.rpc.server import Server, Service
+from fastvideo.rpc.tls import TlsConfig
 from fastvideo.scheduling.commands import ExecuteBatch, PrepareLoop, ReleaseLoops
 from fastvideo.scheduling.events import (
     BatchExecuted,
@@ -71,8 +72,16 @@ class Script:
 class ScriptedWorker(worker_pb2_grpc.WorkerServiceServicer):
     """Use it as an async context: it serves and announces itself inside."""
 
-    def __init__(self, worker_id: str, schedulers: list[str], *, memory: int = 10_000) -> None:
+    def __init__(
+        self,
+        worker_id: str,
+        schedulers: list[str],
+        *,
+        memory: int = 10_000,
+        tls: TlsConfig | None = None,
+    ) -> None:
         self.worker_id = worker_id
+        self._tls = tls or TlsConfig()
         self.script = Script()
         self.memory = memory
         self.incarnation = f"{worker_id}-{time.monotonic_ns()}"
@@ -107,10 +116,15 @@ class ScriptedWorker(worker_pb2_grpc.WorkerServiceServicer):
             worker_pb2_grpc.add_WorkerServiceServicer_to_server,
             self,
         )
-        self._server = Server("127.0.0.1:0", [service], grace_s=0.0)
+        self._server = Server("127.0.0.1:0", [service], tls=self._tls.server, grace_s=0.0)
         await self._server.start()
         self._announcing = asyncio.create_task(self._announce())
         return self
+
+    @property
+    def address(self) -> str:
+        """Where it serves."""
+        return self._server.address
 
     async def __aexit__(self, *error: object) -> None:
         await self.die()
@@ -129,7 +143,7 @@ class ScriptedWorker(worker_pb2_grpc.WorkerServiceServicer):
         while True:
             for address in self._schedulers:
                 try:
-                    async with open_channel(address) as channel:
+                    async with open_channel(address, tls=self._tls.client) as channel:
                         stub = scheduler_pb2_grpc.SchedulerServiceStub(channel)
                         await stub.AnnounceWorker(request, timeout=1.0)
                 except Exception:  # noqa: BLE001 - schedulers come and go in these tests
