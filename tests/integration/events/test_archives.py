@@ -1,6 +1,8 @@
 """What was put away is read as before; who dies while putting away loses nothing."""
 
 import asyncio
+import signal
+import sys
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from datetime import timedelta
@@ -23,9 +25,10 @@ from fastvideo.events.records import StoredEvent
 from fastvideo.events.subscription import LogSubscription
 from fastvideo.events.upkeep import UpkeepPolicy, forget_commands, make_room
 from tests.contract.event_store_cases import command
+from tests.integration.events.killed_archiver import ARCHIVE_EVENTS_MAX, EVERYTHING
 
-EVERYTHING = 1 << 60
 PARTITIONS = 2
+KILLED = str(Path(__file__).with_name("killed_archiver.py"))
 RANGE = 20
 
 
@@ -68,7 +71,7 @@ class World:
 async def world(
     empty_postgres_dsn: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[World]:
-    monkeypatch.setattr(archiving, "ARCHIVE_EVENTS_MAX", 8)
+    monkeypatch.setattr(archiving, "ARCHIVE_EVENTS_MAX", ARCHIVE_EVENTS_MAX)
     await upgrade(empty_postgres_dsn, PARTITIONS, range_size=RANGE)
     blobs = open_blobs(tmp_path.as_uri())
     store = await PostgresEventStore.open(empty_postgres_dsn, archive=blobs)
@@ -152,34 +155,13 @@ async def test_a_stream_is_found_without_looking_into_every_archive(world: World
 
 @pytest.mark.parametrize("step", ["put", "_read_back", "_record", "_drop", "after record"])
 async def test_whoever_dies_in_between_loses_nothing_and_the_next_goes_on(
-    world: World, step: str, monkeypatch: pytest.MonkeyPatch
+    world: World, step: str
 ) -> None:
-    class Killed(Exception):
-        """The process is gone."""
-
-    async def die(*_: object) -> None:
-        raise Killed
-
-    calls = 0
-    record = Archiver._record
-
-    async def die_later(self: Archiver, *arguments: object) -> ArchiveRecord:
-        nonlocal calls
-        calls += 1
-        done = await record(self, *arguments)  # type: ignore[arg-type]
-        if calls == 2:
-            raise Killed
-        return done
-
-    with monkeypatch.context() as patched:
-        if step == "put":
-            patched.setattr(type(world.blobs), "put", die)
-        elif step == "after record":
-            patched.setattr(Archiver, "_record", die_later)
-        else:
-            patched.setattr(Archiver, step, die)
-        with pytest.raises(Killed):
-            await world.archive_all()
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, KILLED, world.dsn, world.folder.as_uri(), str(PARTITIONS), step
+    )
+    async with asyncio.timeout(60):
+        assert await process.wait() == -signal.SIGKILL
     assert await everything(world.store) == world.events
     await world.archive_all()
     assert len(await world.tables()) == PARTITIONS
