@@ -21,7 +21,7 @@ from fastvideo.requests.events import RequestCancelRequested
 from fastvideo.requests.reading import read_events
 from fastvideo.requests.state import evolve, is_terminal, stream_of
 from fastvideo.requests.types import RequestState
-from fastvideo.scheduling.events import BatchExecuted, DispatchBatch, SchedulerDecided
+from fastvideo.scheduling.events import BatchExecuted
 from fastvideo.scheduling.stream import shard_stream
 from fastvideo.wire import decode
 
@@ -116,11 +116,7 @@ def _take(read: RequestHistory, stored: StoredEvent) -> None:
 
 
 def _requests_in(sighting: Sighting) -> Collection[str]:
-    match sighting.payload:
-        case BatchExecuted(results=results):
-            return [result.loop.request_id for result in results]
-        case SchedulerDecided(decisions=decisions):
-            dispatched = [one for one in decisions if isinstance(one, DispatchBatch)]
-            return [loop.request_id for batch in dispatched for loop in batch.loops]
-        case _:
-            return ()
+    """The requests of a batch. A decision's metadata may be those of what led to it alone."""
+    if isinstance(sighting.payload, BatchExecuted):
+        return [result.loop.request_id for result in sighting.payload.results]
+    return ()

@@ -181,6 +181,7 @@ class Journal:
             decisions=tuple(note.decisions),
             epoch=self._fence.epoch,
         )
+        about = self.provenance.beside(about, note.decisions, now)
         about = replace(about, causation_id=event_id)
         shard_events.append(new_event(_event_id(now), decided, about))
         streams = [StreamAppend(self._stream, tuple(shard_events))]

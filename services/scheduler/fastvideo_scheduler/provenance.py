@@ -186,6 +186,17 @@ class Provenance:
         """About the requests that were decided on."""
         return self._shared((id_ for made in decisions for id_ in requests_of_decision(made)), now)
 
+    def beside(
+        self, about: EventMetadata, decisions: Iterable[Decision], now: datetime
+    ) -> EventMetadata:
+        """About what led to decisions, and of no tenant when they are about another's requests."""
+        tenants = {
+            self._known_of(request_id, now).tenant_id
+            for made in decisions
+            for request_id in requests_of_decision(made)
+        }
+        return about if tenants <= {about.tenant_id} else replace(about, tenant_id="")
+
     def of_decision(self, request_id: str, decision: Decision, now: datetime) -> EventMetadata:
         """About a request, and the loop that the decision tells of."""
         about = self.of_request(request_id, now)

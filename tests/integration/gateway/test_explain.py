@@ -15,7 +15,9 @@ from fastvideo.requests.events import RequestAccepted, RequestCompleted
 from fastvideo.requests.reading import read_request
 from fastvideo.requests.state import stream_of
 from fastvideo.requests.types import RequestMetrics
-from tests.integration.gateway.shards import SHARD, Shard, run
+from fastvideo.scheduling.events import DispatchBatch
+from fastvideo.scheduling.work import UnitKind
+from tests.integration.gateway.shards import SHARD, Shard, loop_of, run
 from tests.integration.gateway.worlds import World
 from tests.plugins.waiting import eventually
 
@@ -75,6 +77,32 @@ async def test_requests_of_another_tenant_are_counted_and_not_named(world: World
     await shard.write()
     told, _ = await explained(world, mine)
     assert {unit.shared_with for unit in told.units} == {(ours,)}
+    assert {unit.shared_with_others for unit in told.units} == {1}
+    assert theirs not in repr(told)
+
+
+async def test_whom_a_decision_was_led_to_by_says_nothing_of_whom_it_is_about(
+    world: World,
+) -> None:
+    mine = await world.submit()
+    theirs = "req_theirs"
+    spec = (await read_request(world.log, mine)).spec  # type: ignore[union-attr]
+    await world.append(stream_of(theirs), RequestAccepted(spec=replace(spec, tenant_id="them")))
+    shard = Shard(world)
+    loops = (loop_of(mine), loop_of(theirs))
+    units = (f"{mine}/0", f"{theirs}/0")
+    shard.decide(
+        DispatchBatch(
+            batch_id="1-0",
+            worker_id="w1",
+            kind=UnitKind.DIFFUSION_STEP,
+            unit_ids=units,
+            loops=loops,
+        )
+    )
+    run(shard, mine, 3, beside=(theirs,))
+    await shard.write()
+    told, _ = await explained(world, mine)
     assert {unit.shared_with_others for unit in told.units} == {1}
     assert theirs not in repr(told)
 

@@ -109,6 +109,19 @@ def test_decisions_are_about_their_requests(provenance: Provenance) -> None:
     assert provenance.of_decisions((), NOW).versions["fastvideo"]
 
 
+def test_what_led_to_decisions_about_another_tenant_is_of_no_tenant() -> None:
+    specs = {name: replace(request(name), tenant_id=f"of-{name}") for name in ("a", "b")}
+    provenance = Provenance(Live(specs))
+    about = provenance.of_report(executed("a"), NOW)
+    assert about.tenant_id == "of-a"
+    own = DispatchBatch(kind=UnitKind.DIFFUSION_STEP, loops=(ref("a"),))
+    both = DispatchBatch(kind=UnitKind.DIFFUSION_STEP, loops=(ref("a"), ref("b")))
+    assert provenance.beside(about, (own,), NOW) == about
+    assert provenance.beside(about, (), NOW) == about
+    for decisions in ((both,), (CompleteRequest(request_id="b", metrics=RequestMetrics()),)):
+        assert provenance.beside(about, decisions, NOW) == replace(about, tenant_id="")
+
+
 def test_a_request_that_begins_again_is_nowhere_until_it_is_placed(
     provenance: Provenance,
 ) -> None:
