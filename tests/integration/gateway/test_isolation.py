@@ -206,13 +206,14 @@ def told(error: Any, ids: Owned) -> str:
 async def test_every_method_that_is_served_has_a_rule(place: Keyed, b: Party) -> None:
     channel: Any = b.channel
     stub = reflection_pb2_grpc.ServerReflectionStub(channel)
+    pool: Any = descriptor_pool.Default()
     ask_for: Any = reflection_pb2.ServerReflectionRequest
     asked = ask_for(list_services="")
     served = set()
     async for answer in stub.ServerReflectionInfo(iter([asked])):
         for service in answer.list_services_response.service:
             if not service.name.startswith("grpc."):
-                found = descriptor_pool.Default().FindServiceByName(service.name)
+                found = pool.FindServiceByName(service.name)
                 served |= {f"/{service.name}/{method.name}" for method in found.methods}
     assert served == set(METHODS)
     for_tenants = {short(m) for m, access in METHODS.items() if access is Access.TENANT}

@@ -94,7 +94,7 @@ class KeyDoor:
         """
         if not shown:
             raise Unauthenticated(
-                "a key is required: show it as `Authorization: Bearer fv_...`",
+                "a key is required, as a bearer token in the header Authorization",
                 reason="KEY_REQUIRED",
             )
         token = ApiToken.parse(shown)

@@ -37,6 +37,8 @@ _HEADERS: Final[Mapping[str, str]] = MappingProxyType(
         "Accept-Ranges": "bytes",
         # The same id has the same bytes for ever; who may see them is asked again.
         "Cache-Control": "private, max-age=3600",
+        # Of two who share a browser, one does not get what was kept for the other.
+        "Vary": "Authorization, Cookie",
         "Content-Security-Policy": "default-src 'none'; sandbox",
     }
 )

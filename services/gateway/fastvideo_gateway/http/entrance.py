@@ -1,10 +1,10 @@
 """Who may come through each route: the rules, put in front of what answers."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from http.cookies import CookieError, SimpleCookie
 from typing import Final
 
 from starlette.datastructures import Headers
+from starlette.requests import cookie_parser
 from starlette.routing import BaseRoute, Mount, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -44,11 +44,7 @@ def shown_by(headers: Headers) -> str:
     authorization = headers.get("authorization", "")
     if authorization:
         return bearer_of(authorization)
-    try:
-        found = SimpleCookie(headers.get("cookie", "")).get(COOKIE)
-    except CookieError:
-        return ""
-    return "" if found is None else found.value
+    return cookie_parser(headers.get("cookie", "")).get(COOKIE, "")
 
 
 def _rule(rules: Mapping[str, Access], name: str) -> Access:
