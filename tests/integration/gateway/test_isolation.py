@@ -205,7 +205,7 @@ def told(error: Any, ids: Owned) -> str:
 
 async def test_every_method_that_is_served_has_a_rule(place: Keyed, b: Party) -> None:
     channel: Any = b.channel
-    stub = reflection_pb2_grpc.ServerReflectionStub(channel)
+    stub: Any = reflection_pb2_grpc.ServerReflectionStub(channel)
     pool: Any = descriptor_pool.Default()
     ask_for: Any = reflection_pb2.ServerReflectionRequest
     asked = ask_for(list_services="")

@@ -10,6 +10,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from fastvideo.telemetry import metrics
 from fastvideo.telemetry.instruments import HTTP_DURATION
+from fastvideo.telemetry.redaction import redact_text
 from fastvideo.telemetry.tracing import SCOPE, TRACEPARENT, context_from, record_error
 
 # Probes and scrapes come every few seconds and say nothing about anybody's request.
@@ -45,7 +46,7 @@ class Traced:
             kind=SpanKind.SERVER,
             attributes={
                 "http.request.method": method,
-                "url.path": scope["path"],
+                "url.path": redact_text(scope["path"]),
                 "url.scheme": scope["scheme"],
             },
             record_exception=False,
