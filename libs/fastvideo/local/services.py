@@ -133,6 +133,9 @@ def _shared_environment(
     environment.pop("FASTVIDEO_POSTGRES_URL", None)
     # The key of whoever starts the stack is not for the stack.
     environment.pop("FASTVIDEO_API_KEY", None)
+    # Nor is how that person dials gateways elsewhere: these listen on loopback, in the clear.
+    for name in [name for name in environment if name.startswith("FASTVIDEO_TLS_")]:
+        del environment[name]
     return environment
 
 
