@@ -35,8 +35,10 @@ from fastvideo.errors import (
 from fastvideo.events.appender import Appender
 from fastvideo.events.memory import MemoryEventStore
 from fastvideo.events.wakeups import LocalWakeups
+from fastvideo.requests.standing import Standings
 from fastvideo.rpc.channel import open_channel
 from fastvideo.rpc.server import Server, Service
+from fastvideo_artifacts.blob_uses import BlobUses
 from fastvideo_artifacts.catalog import Catalog
 from fastvideo_artifacts.history import ArtifactHistory
 from fastvideo_artifacts.plain_blobs import BlobLimits, PlainBlobs
@@ -81,11 +83,11 @@ async def serving(
     store = MemoryEventStore()
     async with Appender(store, LocalWakeups()) as appender:
         clock = SystemClock()
-        history = ArtifactHistory(store, appender, clock)
         blobs = open_blobs("memory:///")
+        history = ArtifactHistory(store, appender, BlobUses(store, blobs), clock)
         uploads = Uploads(history, blobs, clock, UploadLimits(2**30, 2**20))
         servicer = make(
-            Catalog(history, blobs),
+            Catalog(history, blobs, Standings(store, clock), clock),
             uploads,
             PlainBlobs(blobs, BlobLimits(blob_bytes_max, timedelta(hours=1)), clock),
         )

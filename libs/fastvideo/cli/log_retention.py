@@ -94,11 +94,14 @@ def archive(
 
 
 def erase(
-    tenant: Annotated[str, typer.Option(help="The tenant whose texts go.")],
+    tenant: Annotated[str, typer.Option(help="The tenant whose texts and artifacts go.")],
     reason: Annotated[str, typer.Option(help="Why; it stands in the log.")],
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
     force: Annotated[
         bool, typer.Option("--force", help="Also while requests of the tenant are under way.")
+    ] = False,
+    keep_artifacts: Annotated[
+        bool, typer.Option("--keep-artifacts", help="Videos, images and what was uploaded stay.")
     ] = False,
     postgres_url: DatabaseOption = "",
     archive_url: ArchiveOption = "",
@@ -108,8 +111,9 @@ def erase(
     """Make what a tenant wrote unreadable for ever, in the log, its archives and all copies.
 
     Its key is deleted. Requests, sessions, their timelines and digests stay, with empty prompts.
-    Artifacts are not touched. Running services follow within 30 seconds. Refused while requests
-    of the tenant are under way: cancel them first.
+    What it stored until now goes with the artifact service's next sweep, unless it is to be kept.
+    Running services follow within 30 seconds. Refused while requests of the tenant are under way:
+    cancel them first.
     """
     from fastvideo.events.open_log import LogConfig
     from fastvideo.local.database import running_archive, running_database
@@ -118,9 +122,10 @@ def erase(
     # A database of one's own may have no archive.
     url = archive_url or ("" if postgres_url else running_archive(data))
     if not yes:
-        typer.confirm(f"Erase all texts of tenant {tenant!r}? This cannot be undone", abort=True)
+        what = "all texts" if keep_artifacts else "all texts and artifacts"
+        typer.confirm(f"Erase {what} of tenant {tenant!r}? This cannot be undone", abort=True)
     config = LogConfig(dsn, url, load_config(os.environ).s3_endpoint)
-    done = asyncio.run(_erase(config, tenant, reason, force=force))
+    done = asyncio.run(_erase(config, tenant, reason, force=force, artifacts=not keep_artifacts))
     if as_json:
         typer.echo(json.dumps(asdict(done)))
     elif done.repeated:
@@ -171,7 +176,9 @@ async def _of_partition(
             yield record
 
 
-async def _erase(config: "LogConfig", tenant: str, reason: str, *, force: bool) -> "Erased":
+async def _erase(
+    config: "LogConfig", tenant: str, reason: str, *, force: bool, artifacts: bool
+) -> "Erased":
     from fastvideo.events.postgres import PostgresEventStore
     from fastvideo.events.postgres_pool import PostgresPool
     from fastvideo.events.sealing.erasing import erase_tenant
@@ -180,7 +187,7 @@ async def _erase(config: "LogConfig", tenant: str, reason: str, *, force: bool) 
     store = await PostgresEventStore.open(dsn, connections_max=1, archive=config.archive())
     pool = await PostgresPool.open(dsn, connections_max=1)
     try:
-        return await erase_tenant(store, pool, tenant, reason, force=force)
+        return await erase_tenant(store, pool, tenant, reason, force=force, artifacts=artifacts)
     finally:
         await pool.close()
         await store.close()

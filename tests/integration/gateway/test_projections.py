@@ -5,6 +5,7 @@ import json
 import sys
 from collections.abc import AsyncIterator
 from contextlib import aclosing
+from pathlib import Path
 from typing import Any
 
 import asyncpg
@@ -14,16 +15,20 @@ from fastvideo.client.projections import list_projections, rebuild_projection
 from fastvideo.errors import NotFound
 from fastvideo.events.projections.report import RebuildProgress, RebuildReport
 from fastvideo_gateway.index_postgres import LAYOUT
+from tests.integration.artifacts.worlds import world_of as artifacts_of
 from tests.integration.gateway.worlds import World, gateway_config, world_of
 from tests.integration.sessions.worlds import running_sessions, sessions_config
 
 
 @pytest.fixture
-async def both(postgres_dsn: str) -> AsyncIterator[World]:
-    """A gateway with a session service behind it."""
+async def both(postgres_dsn: str, tmp_path: Path) -> AsyncIterator[World]:
+    """A gateway with both services behind it that keep projections."""
     async with (
         running_sessions(sessions_config(postgres_dsn)) as sessions,
-        world_of(gateway_config(postgres_dsn, sessions=sessions.address)) as world,
+        artifacts_of(postgres_dsn, (tmp_path / "blobs").as_uri()) as artifacts,
+        world_of(
+            gateway_config(postgres_dsn, sessions=sessions.address, artifacts=artifacts.address)
+        ) as world,
     ):
         yield world
 
@@ -44,7 +49,7 @@ async def test_all_are_rebuilt_under_way_through_one_address(both: World) -> Non
     for _ in range(3):
         await both.submit()
     names = {status.name for status in await list_projections(both.gateway.address)}
-    assert {"gateway", "sessions"} <= names
+    assert {"gateway", "sessions", "artifacts"} <= names
     for name in sorted(names):
         report = await rebuilt(both, name)
         assert (report.projection, report.equal, report.swapped) == (name, True, True), report
@@ -95,7 +100,7 @@ async def test_the_command_line_rebuilds_all_and_fails_at_a_difference(
     await both.submit()
     code, reports, told = await command_line(both)
     assert code == 0, told
-    assert {report["projection"] for report in reports} >= {"gateway", "sessions"}
+    assert {report["projection"] for report in reports} >= {"gateway", "sessions", "artifacts"}
     assert all(report["equal"] and report["swapped"] for report in reports)
     assert "gateway: swapping" in told
     connection = await asyncpg.connect(postgres_dsn)

@@ -23,7 +23,7 @@ def told(monkeypatch: pytest.MonkeyPatch) -> list[LogConfig]:
         configs.append(config)
         return []
 
-    async def erased(config: LogConfig, *_: object, force: bool) -> Erased:
+    async def erased(config: LogConfig, *_: object, force: bool, artifacts: bool) -> Erased:
         configs.append(config)
         return Erased("t", (), repeated=True)
 

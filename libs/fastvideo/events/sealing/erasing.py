@@ -39,13 +39,15 @@ async def erase_tenant(
     reason: str,
     *,
     force: bool = False,
+    artifacts: bool = True,
     shard: str = "0",
     clock: Clock | None = None,
 ) -> Erased:
     """Erase a tenant's key, and say in the log that it was done and why.
 
     Whoever dies in between may be repeated; a second time changes nothing. Saved terms are
-    deleted: they hold requests as they were, and are made again from the log.
+    deleted: they hold requests as they were, and are made again from the log. With `artifacts` the
+    artifact service gives up what the tenant has stored until now; it reads of it in the log.
 
     Raises InvalidField for a reason that is empty or too long, and FailedPrecondition,
     TENANT_BUSY, while requests of the tenant are under way, unless it is to be forced: they would
@@ -63,10 +65,14 @@ async def erase_tenant(
     if version:
         (last,) = await log.read_stream(stream_id, version - 1, 1)
         told = payload_of(last)
-        if isinstance(told, TenantErased) and told.key_ids == key_ids:
+        # Without a key nothing says whether the tenant has stored anything since.
+        said_so = isinstance(told, TenantErased) and (
+            told.key_ids == key_ids and told.artifacts >= artifacts
+        )
+        if said_so and (key_ids or not artifacts):
             return Erased(tenant_id, key_ids, repeated=True)
     now = (clock or SystemClock()).now()
-    erased = TenantErased(tenant_id=tenant_id, key_ids=key_ids, reason=reason)
+    erased = TenantErased(tenant_id=tenant_id, key_ids=key_ids, reason=reason, artifacts=artifacts)
     metadata = EventMetadata(tenant_id=tenant_id, occurred_at=now)
     event = new_event(new_id("evt", milliseconds(now)), erased, metadata)
     await append_surely(log, AppendCommand((StreamAppend(stream_id, (event,), version),)))
