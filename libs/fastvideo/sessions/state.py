@@ -29,6 +29,7 @@ from fastvideo.sessions.events import (
 from fastvideo.sessions.types import (
     PromptMemoryEntry,
     PushedText,
+    SessionConditioning,
     SessionState,
     SessionStatus,
 )
@@ -119,6 +120,14 @@ def fold(events: Iterable[Event], state: SessionState | None = None) -> SessionS
 def is_open(state: SessionState) -> bool:
     """Whether the session takes new requests."""
     return state.status is SessionStatus.OPEN
+
+
+def begins_at_acceptance(state: SessionState) -> bool:
+    """Whether a request and the session's memory of it are one append.
+
+    Nobody else may begin such a request: its acceptance may be heard of again after its end.
+    """
+    return state.conditioning is SessionConditioning.MEMORY
 
 
 def check_takes(state: SessionState | None, session_id: str, tenant_id: str, model_id: str) -> None:

@@ -22,8 +22,7 @@ from fastvideo.sessions.commands import BeginRequest
 from fastvideo.sessions.conditioning import Remembered, conditioning_texts, join_prompt, own_prompt
 from fastvideo.sessions.reading import SessionAt, read_session
 from fastvideo.sessions.recording import Cause, session_event
-from fastvideo.sessions.state import check_takes, decide, stream_of
-from fastvideo.sessions.types import SessionConditioning
+from fastvideo.sessions.state import begins_at_acceptance, check_takes, decide, stream_of
 from fastvideo_gateway.tokens import PromptLengths
 
 T = TypeVar("T")
@@ -87,7 +86,7 @@ class SessionTurns:
         remembered = conditioning_texts(found.state)
         if remembered:
             spec = await self._conditioned(spec, remembered)
-        return Turn(spec, found, found.state.conditioning is SessionConditioning.MEMORY)
+        return Turn(spec, found, begins_at_acceptance(found.state))
 
     async def _conditioned(
         self, spec: RequestSpec, remembered: tuple[Remembered, ...]

@@ -14,7 +14,7 @@ from fastvideo.sessions.commands import BeginRequest, EndRequest, SessionCommand
 from fastvideo.sessions.conditioning import own_prompt
 from fastvideo.sessions.reading import read_session
 from fastvideo.sessions.recording import Cause
-from fastvideo.sessions.state import decide
+from fastvideo.sessions.state import begins_at_acceptance, decide
 from fastvideo.telemetry.tracing import span_from
 from fastvideo_sessions.book import SessionBook
 
@@ -45,16 +45,18 @@ class RequestFollower:
     async def _append(
         self, event: Event, spec: RequestSpec, artifact_ids: tuple[str, ...]
     ) -> AppendCommand | None:
+        found = await read_session(self._log, spec.session_id)
+        if found.state is None:
+            return None
         command: SessionCommand = EndRequest(request_id=spec.request_id, artifact_ids=artifact_ids)
         if isinstance(event.payload, RequestAccepted):
+            if begins_at_acceptance(found.state):
+                return None
             command = BeginRequest(
                 request_id=spec.request_id,
                 prompt=own_prompt(spec),
                 at=event.metadata.occurred_at,
             )
-        found = await read_session(self._log, spec.session_id)
-        if found.state is None:
-            return None
         payloads = decide(found.state, command)
         if not payloads:
             return None

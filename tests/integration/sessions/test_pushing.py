@@ -13,7 +13,8 @@ from fastvideo.api.gateway.v1 import gateway_pb2
 from fastvideo.api.sessions.v1 import sessions_pb2
 from fastvideo.errors import AlreadyExists, FailedPrecondition, InvalidField, NotFound
 from fastvideo.events.catalog import event_of
-from fastvideo.requests.types import RequestSpec, TextPart
+from fastvideo.requests.events import RequestCompleted
+from fastvideo.requests.types import RequestMetrics, RequestSpec, TextPart
 from fastvideo.rpc.errors import from_rpc_error
 from fastvideo.sessions.conditioning import own_prompt
 from fastvideo.sessions.state import stream_of
@@ -121,6 +122,24 @@ async def test_requests_at_once_of_one_memory_each_see_those_before(world: Sessi
     for place, request_id in enumerate(order):
         sources = [s.source_id for s in part_of(by_id[request_id]).segments[:-1]]
         assert sources == order[:place]
+
+
+async def test_a_request_that_is_heard_of_again_after_its_end_does_not_begin_again(
+    world: SessionWorld,
+) -> None:
+    session_id = (await world.create(conditioning=MEMORY)).session_id
+    spec = await ask(world, session_id, "a red three")
+    assert (await world.get(session_id)).cancel_scopes == [f"request/{spec.request_id}"]
+    await world.gateway.schedule(spec.request_id, RequestCompleted(metrics=RequestMetrics()))
+
+    async def ended() -> bool:
+        return not (await world.get(session_id)).cancel_scopes
+
+    await eventually(ended)
+    (stored, *_) = await world.gateway.log.read_stream(f"request-{spec.request_id}")
+    parts = world.sessions.core.consumer
+    assert await parts.handle(event_of(stored)) is None
+    assert [e.prompt for e in (await world.get(session_id)).prompt_memory] == ["a red three"]
 
 
 async def test_one_key_pushes_one_text(world: SessionWorld) -> None:
