@@ -13,6 +13,9 @@ RUNS: Final = "█"
 # Several one after the other, with what is between them.
 RUN_ALIKE: Final = "▒"
 NOTHING: Final = "·"
+# The caller's side of an RPC.
+CALLS: Final = "→"
+_LEGEND: Final = f"{RUNS} one  {RUN_ALIKE} several, with gaps"
 _CELLS_MIN: Final = 12
 _CELLS_MAX: Final = 40
 _LABEL_MAX: Final = 64
@@ -43,7 +46,8 @@ class _Row:
     @property
     def label(self) -> str:
         node = self.node
-        words = [_short(node.name)]
+        words = [CALLS] if node.kind == "client" and "/" in node.name else []
+        words.append(_short(node.name))
         words += [node.detail] if node.detail else []
         words += [f"×{node.count}"] if node.count > 1 else []
         return self.branch + " ".join(words)
@@ -59,8 +63,9 @@ def tree_text(view: TraceView, nodes: Sequence[TraceNode], width: int) -> Text:
     cells = max(_CELLS_MIN, min(_CELLS_MAX, width - labels - places - _FIGURES))
     text = Text("\n").join(_head(view, (end - begin) / 1e9))
     text.append("\n\n")
-    heading = f"{'':<{labels}}  {'where':<{places}}  {'':<{cells}}  {'took':>8}  {'itself':>8}"
-    text.append(f"{heading.rstrip()}\n", style="dim")
+    legend = _LEGEND if len(_LEGEND) <= cells else ""
+    heading = f"{'':<{labels}}  {'where':<{places}}  {legend:<{cells}}  {'took':>8}  {'itself':>8}"
+    text.append(f"{heading}\n", style="dim")
     for index, row in enumerate(rows):
         text.append("\n" if index else "")
         text.append(_line(row, labels, places, cells, begin, end))
@@ -87,6 +92,7 @@ def _record(node: TraceNode) -> dict[str, Any]:
         "instances": list(node.instances),
         "name": node.name,
         "detail": node.detail,
+        "kind": node.kind,
         "count": node.count,
         "start_ns": node.start_ns,
         "end_ns": node.end_ns,

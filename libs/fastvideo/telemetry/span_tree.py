@@ -31,6 +31,8 @@ class TraceNode:
     name: str
     # Such as "diffusion_step".
     detail: str = ""
+    # As `SpanRecord.kind`.
+    kind: str = "internal"
     count: int = 1
     # The first start and the last end, nanoseconds of Unix time.
     start_ns: int
@@ -114,6 +116,7 @@ def _node(
         instances=(span.instance or span.service,),
         name=span.name,
         detail=next((str(span.attributes[key]) for key in _DETAILS if key in span.attributes), ""),
+        kind=span.kind,
         start_ns=span.start_ns,
         end_ns=span.end_ns,
         seconds=span.seconds,
@@ -157,10 +160,10 @@ def fold(node: TraceNode) -> TraceNode:
 
 
 def _folded(nodes: Sequence[TraceNode]) -> tuple[TraceNode, ...]:
-    groups: dict[tuple[str, str, str, str], list[TraceNode]] = defaultdict(list)
+    groups: dict[tuple[str, ...], list[TraceNode]] = defaultdict(list)
     for node in nodes:
         alone = node.span_id if _fails(node) else ""
-        groups[node.service, node.name, node.detail, alone].append(node)
+        groups[node.service, node.kind, node.name, node.detail, alone].append(node)
     folded = [
         fold(node)
         for group in groups.values()

@@ -111,6 +111,13 @@ def record_error(span: Span, error: BaseException) -> None:
     )
 
 
+def fail(span: Span, reason: str, message: str) -> None:
+    """Mark a span failed by an error that was told, not raised; secrets are redacted."""
+    text = redact_text(f"{reason}: {message}"[:_LOOKED_AT_CHARACTERS_MAX])
+    span.set_status(Status(StatusCode.ERROR, text[:TEXT_CHARACTERS_MAX]))
+    span.set_attribute("fastvideo.error.reason", reason)
+
+
 def set_attributes(span: Span, attributes: Mapping[str, AttributeValue]) -> None:
     """Put attributes on a span, secrets redacted by name and inside texts."""
     span.set_attributes(safe_attributes(attributes))

@@ -19,7 +19,13 @@ from fastvideo.scheduling.events import (
     DispatchBatch,
     FailRequest,
 )
-from fastvideo.telemetry.tracing import SCOPE, context_from, set_attributes, traceparent_of
+from fastvideo.telemetry.tracing import (
+    SCOPE,
+    context_from,
+    fail,
+    set_attributes,
+    traceparent_of,
+)
 
 
 class Spans:
@@ -80,8 +86,7 @@ class Spans:
             },
         )
         if isinstance(decision, FailRequest):
-            span.set_status(Status(StatusCode.ERROR, decision.error.message))
-            span.set_attribute("fastvideo.error.reason", decision.error.reason)
+            fail(span, decision.error.reason, decision.error.message)
         elif isinstance(decision, CancelRequest):
             span.set_attribute("fastvideo.request.boundary", decision.boundary)
         span.end()
@@ -127,8 +132,9 @@ class Spans:
                 "fastvideo.batch.measured_seconds": executed.measured_seconds,
             }
         )
-        if any(result.error is not None for result in executed.results):
-            span.set_status(Status(StatusCode.ERROR, "a unit failed"))
+        failure = next((r.error for r in executed.results if r.error is not None), None)
+        if failure is not None:
+            fail(span, failure.reason, failure.message)
         span.end()
 
     def lose_worker(self, worker_id: str) -> None:

@@ -147,6 +147,9 @@ class Commands:
             ) as span:
                 executed = replace(self._executor.execute(command), waited_seconds=waited_s)
                 tracing.set_attributes(span, _result_attributes(executed))
+                failure = next((r.error for r in executed.results if r.error is not None), None)
+                if failure is not None:
+                    tracing.fail(span, failure.reason, failure.message)
                 return executed
 
         lane = self._io if command.kind in OFF_STEP_PATH else self._compute
