@@ -14,7 +14,7 @@ from typing import Final, Generic, TypeVar
 
 from fastvideo.bus import Bus, BusConsumer, Delivery
 from fastvideo.clock import Clock, SystemClock
-from fastvideo.errors import CorruptLog, Fenced, Unavailable
+from fastvideo.errors import Conflict, CorruptLog, Fenced, Unavailable
 from fastvideo.events.leadership import lead
 from fastvideo.events.records import (
     AppendCommand,
@@ -43,6 +43,9 @@ class ConsumerLimits:
 
     # How often an event is tried before it is put aside.
     tries_max: int = 5
+    # How often an effect is decided anew because others wrote the same stream first; their
+    # writing is no fault of the event.
+    conflicts_max: int = 100
     retry_s: float = 0.05
     fetch_max: int = 64
     # How long the bus may be silent before the consumer looks into the log itself.
@@ -234,6 +237,7 @@ class ConsumerTerm(Generic[E]):
     async def _handle(self, incoming: _Incoming[E]) -> None:
         limits = self._parts.limits
         tries = min(incoming.tries, limits.tries_max - 1)
+        conflicts = 0
         while True:
             tries += 1
             try:
@@ -244,6 +248,10 @@ class ConsumerTerm(Generic[E]):
                 # Not the event's fault: the term ends, and the event is handled in the next.
                 raise
             except Exception as error:  # noqa: BLE001 - whatever it is, the event is put aside
+                if isinstance(error, Conflict) and conflicts < limits.conflicts_max:
+                    conflicts += 1
+                    tries -= 1
+                    continue
                 _LOG.exception(
                     "event not handled",
                     consumer=self._parts.name,

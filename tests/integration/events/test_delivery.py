@@ -12,7 +12,7 @@ from fastvideo.bus import Bus
 from fastvideo.bus.memory import MemoryBus
 from fastvideo.bus.nats import NatsBus, NatsBusConfig
 from fastvideo.clock import SystemClock
-from fastvideo.errors import Fenced, Unavailable
+from fastvideo.errors import Conflict, Fenced, Unavailable
 from fastvideo.events.consumer import ConsumerLimits, ConsumerParts, ConsumerTerm, run_consumer
 from fastvideo.events.memory import MemoryEventStore
 from fastvideo.events.migrate import upgrade
@@ -291,6 +291,33 @@ async def test_a_poisonous_event_is_put_aside_and_the_next_is_handled(world: Wor
     )
     assert aside.error == "ValueError: cannot digest in-1"
     assert aside.attempts == effects.calls["in-1"] == CONSUMER_LIMITS.tries_max
+
+
+class Contended(Effects):
+    """An effect that others write first, so often."""
+
+    def __init__(self, times: int) -> None:
+        super().__init__()
+        self._left = times
+
+    async def __call__(self, note: Note) -> AppendCommand | None:
+        if note.stream_id == "in-0" and self._left:
+            self._left -= 1
+            raise Conflict("another wrote first")
+        return await super().__call__(note)
+
+
+async def test_an_event_is_not_put_aside_because_others_write_the_same_stream(
+    world: World,
+) -> None:
+    """Five times as often as it may fail."""
+    await world.append_inputs(2)
+    async with (
+        running(run_relay(world.relay_parts(), "relay-a")),
+        running(run_consumer(world.consumer_parts(Contended(15)), "consumer-a")),
+    ):
+        await eventually(lambda: all_echoed(world.store, 2))
+    assert await world.store.list_quarantined("echo") == ()
 
 
 async def _quarantined(store: EventStore) -> bool:
