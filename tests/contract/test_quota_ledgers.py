@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from fastvideo.errors import InvalidField
 from fastvideo.requests.tenants import TenantPolicy
 from fastvideo_gateway.quotas.memory import MemoryLedger
 from fastvideo_gateway.quotas.shared import RedisLedger
@@ -148,6 +149,12 @@ async def test_a_ledger_begins_with_what_is_under_way(ledger: Ledger, hand: Hand
     assert await ledger.admit(asked("a"), TenantPolicy(requests_per_minute=1)) is None
     with pytest.raises(LedgerLost):
         await ledger.take_in(0, 42, 43, [])
+
+
+def test_what_is_no_redis_is_refused_without_its_password() -> None:
+    with pytest.raises(InvalidField) as caught:
+        RedisLedger("postgres://user:hunter2@host/0", 1)
+    assert "hunter2" not in caught.value.message
 
 
 async def test_a_limit_of_none_lets_everything_in(ledger: Ledger) -> None:

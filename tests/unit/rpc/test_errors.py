@@ -101,6 +101,18 @@ def test_secrets_and_long_texts_stay_out_of_a_status() -> None:
     assert len(status.SerializeToString()) * 4 / 3 + len(status.message.encode()) * 3 < 8192
 
 
+def test_a_limit_says_when_to_try_again() -> None:
+    error = errors.ResourceExhausted(
+        "10 requests a minute are allowed",
+        reason="QUOTA_REQUESTS",
+        subject="requests_per_minute",
+        attributes={"retry_after_s": "7"},
+    )
+    status = to_status(error)
+    assert detail(status, error_details_pb2.RetryInfo).retry_delay.seconds == 7
+    assert from_status(status).attributes == {"retry_after_s": "7"}
+
+
 def test_a_foreign_status_without_details_keeps_its_kind() -> None:
     back = from_status(status_pb2.Status(code=code_pb2.UNAVAILABLE, message="connection refused"))
     assert type(back) is errors.Unavailable

@@ -1,6 +1,6 @@
 """What Redis runs, each in one piece.
 
-KEYS[1] is the prefix of all keys; its part in braces keeps them in one slot of a cluster. Under it:
+For one Redis, not for a cluster. KEYS[1] is the prefix of all keys. Under it:
 
     filled                 there is one once the counters hold what the log holds
     positions              hash: partition to the offset of the last event taken in

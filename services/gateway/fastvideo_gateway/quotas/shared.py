@@ -9,6 +9,7 @@ import redis.asyncio as redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
+from fastvideo.errors import InvalidField
 from fastvideo.requests.tenants import TenantPolicy
 from fastvideo_gateway.quotas import scripts
 from fastvideo_gateway.quotas.types import (
@@ -35,7 +36,7 @@ class RedisLedger:
     """A `Ledger`. Close it when it is done with.
 
     `now_ms` is for tests; without it the time is that of Redis, so that no replica's clock can
-    empty the counters of all.
+    empty the counters of all. Raises InvalidField for what is no URL of a Redis.
     """
 
     def __init__(self, url: str, log_epoch: int, now_ms: Callable[[], int] | None = None) -> None:
@@ -43,14 +44,18 @@ class RedisLedger:
         self._now_ms = now_ms
         # A connection that is taken away in a call is not tried a second time: the log fills in
         # what is missing, and a submit does not wait.
-        pool: Any = redis.BlockingConnectionPool.from_url(
-            url,
-            max_connections=CONNECTIONS_MAX,
-            timeout=ANSWER_S_MAX,
-            socket_connect_timeout=FILL_S_MAX,
-            socket_timeout=FILL_S_MAX,
-            retry=Retry(NoBackoff(), 0),
-        )
+        try:
+            pool: Any = redis.BlockingConnectionPool.from_url(
+                url,
+                max_connections=CONNECTIONS_MAX,
+                timeout=ANSWER_S_MAX,
+                socket_connect_timeout=FILL_S_MAX,
+                socket_timeout=FILL_S_MAX,
+                retry=Retry(NoBackoff(), 0),
+            )
+        except ValueError as error:
+            # Without the value, which may hold a password.
+            raise InvalidField("redis_url", "no such URL", "redis://HOST:PORT/DATABASE") from error
         self._client: Any = redis.Redis(connection_pool=pool, retry=Retry(NoBackoff(), 0))
         self._pool = pool
         self._begin = self._client.register_script(scripts.BEGIN)
