@@ -44,10 +44,10 @@ def explain(
     `names` says which other requests may be named; the rest are counted.
     """
     page = page or Page()
-    units = tuple(history.units.values())
+    units = tuple(history.work.units.values())
     shown = units[page.first : page.first + page.size]
     sums = totals(history, laid_out)
-    marks = tuple(replace(mark, text=names.clean(mark.text)) for mark in history.marks)
+    marks = tuple(replace(mark, text=names.clean(mark.text)) for mark in history.course.marks)
     return Explanation(
         request_id=state.spec.request_id,
         status=state.status,
@@ -60,13 +60,13 @@ def explain(
         accepted_at=laid_out.begin,
         queued_at=next((mark.at for mark in marks if mark.name == "queued"), None),
         started_at=state.started_at,
-        ended_at=history.ended_at or state.ended_at,
+        ended_at=history.course.ended_at or state.ended_at,
         explained_at=laid_out.end,
         headline=names.clean(headline(history, laid_out, sums)),
         totals=sums,
         metrics=state.metrics,
         error=state.error,
-        attempts=tuple(_attempt(attempt, names) for attempt in history.attempts),
+        attempts=tuple(_attempt(attempt, names) for attempt in history.course.attempts),
         stages=stages(history, laid_out, names),
         marks=marks,
         waits=_waits(laid_out.other_waits, names),
@@ -81,7 +81,7 @@ def explain(
 
 def others(history: History, laid_out: Timeline) -> frozenset[str]:
     """All other requests that an explanation of this one could name."""
-    found = {mate for unit in history.units.values() for mate in unit.mates}
+    found = {mate for unit in history.work.units.values() for mate in unit.mates}
     for wait in _all_waits(laid_out):
         found.update(*(batch.request_ids for batch in wait.behind[:BATCHES_PER_WAIT_MAX]))
     return frozenset(found - {history.request_id})
@@ -99,7 +99,7 @@ def _waits(waits: Sequence[Wait], names: Names) -> tuple[ExplainedWait, ...]:
 
 def _waiting(laid_out: Timeline, history: History, names: Names) -> ExplainedWait | None:
     now = laid_out.now()
-    if history.ended_at is not None or now.wait is None:
+    if history.course.ended_at is not None or now.wait is None:
         return None
     return _waits([now.wait], names)[0]
 

@@ -50,8 +50,8 @@ def span(seconds: float) -> str:
 
 def _status(history: History, laid_out: Timeline, total: str) -> str:
     """How it ended, or what it does now, and since when."""
-    if history.ended_at is not None:
-        return f"{re.split('[:,]', history.end)[0]} after {total}"
+    if history.course.ended_at is not None:
+        return f"{re.split('[:,]', history.course.end)[0]} after {total}"
     now = laid_out.now()
     if now.kind in (DEVICE, IO):
         return f"runs, {total} after it was accepted"
@@ -90,7 +90,7 @@ def _more(cause: str, history: History, laid_out: Timeline) -> str:
 
 
 def _shared(history: History) -> str:
-    done = [unit for unit in history.units.values() if unit.done]
+    done = [unit for unit in history.work.units.values() if unit.done]
     mates = {mate for unit in done for mate in unit.mates}
     told = f" in {_count(len(done), 'unit')}"
     return told + (f", shared with {_count(len(mates), 'other request')}" if mates else "")
@@ -98,7 +98,7 @@ def _shared(history: History) -> str:
 
 def _attempts(history: History) -> str:
     """Why it was not one placement from beginning to end."""
-    ends = [attempt.end for attempt in history.attempts[:-1]]
+    ends = [attempt.end for attempt in history.course.attempts[:-1]]
     if not ends:
         return ""
     more = f", and {len(ends) - 1} times more" if len(ends) > 1 else ""

@@ -63,12 +63,12 @@ async def read_history(
     if state is None or first is None or state.spec.tenant_id != tenant_id:
         return None
     history = History(request_id, state.accepted_at)
-    history.marks.append(ExplainedMark(at=state.accepted_at, name="accepted", text=""))
-    history.marks += marks
+    history.course.marks.append(ExplainedMark(at=state.accepted_at, name="accepted", text=""))
+    history.course.marks += marks
     read = RequestHistory(state, history)
     pages = span_pages(log, shard_stream(shard), first.recorded_at, ended_at, EVENTS_MAX)
     await _read_shard(read, pages)
-    history.marks.sort(key=lambda mark: mark.at)
+    history.course.marks.sort(key=lambda mark: mark.at)
     return read
 
 
@@ -91,7 +91,7 @@ async def _read_shard(read: RequestHistory, pages: AsyncIterator[tuple[StoredEve
         async for page in pages:
             # In a thread, since others want to be answered meanwhile.
             await asyncio.to_thread(_take_page, read, page)
-            if read.history.ended_at is not None:
+            if read.history.course.ended_at is not None:
                 return
     except SpanTooLong:
         read.left_out = f"what came after the first {EVENTS_MAX} events of the scheduler"
@@ -102,7 +102,7 @@ def _take_page(read: RequestHistory, page: Sequence[StoredEvent]) -> None:
     for stored in page:
         read.events_read += 1
         _take(read, stored)
-        if read.history.ended_at is not None:
+        if read.history.course.ended_at is not None:
             return
 
 

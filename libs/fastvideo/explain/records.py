@@ -1,6 +1,6 @@
 """What is remembered of a request while its history is read: batches, units, loops, placements.
 
-Only `fastvideo.explain.history` changes these.
+Only the fold (`fastvideo.explain.history`, with `course` and `work`) changes these.
 """
 
 from dataclasses import dataclass, field

@@ -17,11 +17,11 @@ MATES_MAX: Final = 16
 
 def stages(history: History, laid_out: Timeline, names: Names) -> tuple[ExplainedStage, ...]:
     """One for each loop of each placement, in the order of their assignment."""
-    by_loop: dict[int, list[UnitRecord]] = {id(loop): [] for loop in history.loops}
-    for unit in history.units.values():
+    by_loop: dict[int, list[UnitRecord]] = {id(loop): [] for loop in history.work.loops}
+    for unit in history.work.units.values():
         by_loop[id(unit.loop)].append(unit)
     return tuple(
-        _stage(loop, by_loop[id(loop)], laid_out.unit_waits, names) for loop in history.loops
+        _stage(loop, by_loop[id(loop)], laid_out.unit_waits, names) for loop in history.work.loops
     )
 
 

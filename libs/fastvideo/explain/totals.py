@@ -67,12 +67,12 @@ class Timeline:
 
 def timeline(history: History, now: datetime) -> Timeline:
     """Lay out a history up to its end, or to now."""
-    begin = history.pauses[0].begun_at
-    end = history.ended_at or max(now, begin)
-    of_units = {id_: unit_waits(history, unit, end) for id_, unit in history.units.items()}
+    begin = history.course.pauses[0].begun_at
+    end = history.course.ended_at or max(now, begin)
+    of_units = {id_: unit_waits(history, unit, end) for id_, unit in history.work.units.items()}
     others = _other_waits(history, end)
     waits = [*others, *(wait for waits in of_units.values() for wait in waits)]
-    found = [*_ran(history.units.values(), end)]
+    found = [*_ran(history.work.units.values(), end)]
     found += [Interval(wait.begin, wait.end, wait.cause, wait) for wait in waits]
     intervals = [
         Interval(max(one.begin, begin), min(one.end, end), one.kind, one.wait)
@@ -85,7 +85,7 @@ def timeline(history: History, now: datetime) -> Timeline:
 def totals(history: History, laid_out: Timeline) -> ExplainedTotals:
     """The sums; their parts add up to the whole."""
     seconds = _seconds_by_kind(laid_out)
-    done = [unit for unit in history.units.values() if unit.done]
+    done = [unit for unit in history.work.units.values() if unit.done]
     errors = [
         abs(predicted_seconds(unit) - unit.measured_seconds) / unit.measured_seconds
         for unit in done
@@ -120,9 +120,9 @@ def _ran(units: Iterable[UnitRecord], end: datetime) -> Iterator[Interval]:
 
 def _other_waits(history: History, end: datetime) -> tuple[Wait, ...]:
     waits = [*late_reports(history)]
-    for pause in [*history.pauses, *history.absences]:
+    for pause in [*history.course.pauses, *history.course.absences]:
         waits += pause_waits(pause, end)
-    for loop in history.loops:
+    for loop in history.work.loops:
         waits += loop_waits(history, loop, end)
     return tuple(sorted(waits, key=lambda wait: wait.begin))
 

@@ -91,7 +91,9 @@ def pause_waits(pause: Pause, now: datetime) -> tuple[Wait, ...]:
 def late_reports(history: History) -> tuple[Wait, ...]:
     """From a batch's end to its report, where the stream to its worker was gone meanwhile."""
     batches = {
-        unit.batch.batch_id: unit.batch for unit in history.units.values() if unit.batch is not None
+        unit.batch.batch_id: unit.batch
+        for unit in history.work.units.values()
+        if unit.batch is not None
     }
     return _kept(
         Wait(WaitCause.LOSS, batch.ended_at, batch.reported_at, "nobody took its report")
@@ -104,7 +106,9 @@ def late_reports(history: History) -> tuple[Wait, ...]:
 
 def _queued(history: History, unit: UnitRecord, begin: datetime, end: datetime) -> Iterator[Wait]:
     """Until it is dispatched: pauses of the request, then what it was deferred for, else others."""
-    for pause in sorted([*history.pauses, *history.absences], key=lambda one: one.begun_at):
+    for pause in sorted(
+        [*history.course.pauses, *history.course.absences], key=lambda one: one.begun_at
+    ):
         paused_until = pause.ended_at or end
         if paused_until <= begin or pause.begun_at >= end:
             continue

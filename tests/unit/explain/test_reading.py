@@ -24,7 +24,7 @@ async def test_what_is_beyond_the_bound_is_left_out_and_said(
     whole = await read_history(log.store, "r1", tenant, SHARD)
     assert whole is not None
     assert whole.left_out == ""
-    assert whole.history.ended_at is not None
+    assert whole.history.course.ended_at is not None
     monkeypatch.setattr(reading, "EVENTS_MAX", 3)
     some = await read_history(log.store, "r1", tenant, SHARD)
     assert some is not None
