@@ -12,6 +12,7 @@ export class ApiError extends Error {
 }
 
 async function failed(response) {
+  if (response.status === 401) document.dispatchEvent(new Event("signed-out"));
   try {
     return new ApiError(response.status, parseJson(await response.text()).error);
   } catch {
@@ -25,6 +26,14 @@ export async function get(path, parameters = {}, signal = undefined) {
   const response = await fetch(address, { signal, headers: { Accept: "application/json" } });
   if (!response.ok) throw await failed(response);
   return parseJson(await response.text());
+}
+
+// The answer of a POST; null when it says nothing.
+export async function post(path, body = {}) {
+  const response = await fetch(path, { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body) });
+  if (!response.ok) throw await failed(response);
+  const text = await response.text();
+  return text ? parseJson(text) : null;
 }
 
 export const requestPath = (id) => `/api/requests/${encodeURIComponent(id)}`;

@@ -2,6 +2,7 @@
 
 import { follow, get } from "./api.js";
 import { byId, el, setText } from "./dom.js";
+import { comeIn } from "./login.js";
 import { RequestList } from "./request-list.js";
 import { RequestView } from "./request-view.js";
 import { nextTheme, themeName } from "./theme.js";
@@ -93,8 +94,8 @@ const KEYS = {
 
 function onKey(event) {
   if (event.ctrlKey || event.metaKey || event.altKey || event.defaultPrevented) return;
-  if (event.key === "Escape") return byId("help").open ? undefined : escape();
-  if (byId("help").open) return;
+  if (event.key === "Escape") return byId("help").open || byId("login").open ? undefined : escape();
+  if (byId("help").open || byId("login").open) return;
   const at = event.target;
   if (at === byId("search")) {
     if (event.key === "Enter" || event.key === "ArrowDown") {
@@ -161,9 +162,14 @@ async function loadModels() {
   }
 }
 
+async function begin() {
+  await comeIn(() => onLive("lost"));
+  list.load();
+  arrive();
+  loadModels();
+  follow("/api/live", "requests", onChanges, onLive);
+}
+
 listen();
 showTheme();
-list.load();
-arrive();
-loadModels();
-follow("/api/live", "requests", onChanges, onLive);
+begin();

@@ -29,7 +29,7 @@ export class Past {
     this.node = el(
       "section",
       { class: "card", "aria-labelledby": "past-title" },
-      el("div", { class: "card-head" }, el("h2", { id: "past-title" }, "What was known"), this.events.note, el("label", { class: "aside check" }, this.scope, "with scheduler and workers"), el("span", { class: "grow" }), this.title),
+      el("div", { class: "card-head" }, el("h2", { id: "past-title" }, "What was known"), this.events.note, el("label", { class: "aside check for-operators" }, this.scope, "with scheduler and workers"), el("span", { class: "grow" }), this.title),
       el("div", { class: "scrub" }, el("span", { class: "steps" }, this.step("‹", -1, "Previous event"), this.step("›", 1, "Next event")), this.range, this.where),
       el("div", { class: "past" }, el("div", { class: "events" }, this.events.box), el("div", { class: "state" }, el("div", { class: "tabs", role: "tablist", "aria-label": "At this event" }, this.tabs), this.leaves)),
     );

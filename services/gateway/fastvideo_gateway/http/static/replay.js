@@ -35,7 +35,7 @@ export class Replay {
     this.rows = new Rows(this.box, { height: ROW, make: makeRow, fill: (row, index) => fillRow(row, this.comparisons[index]), chosen: (index) => this.pick(index) });
     this.node = el(
       "section",
-      { class: "card", "aria-labelledby": "replay-title", id: "replay" },
+      { class: "card for-operators", "aria-labelledby": "replay-title", id: "replay" },
       el("div", { class: "card-head" }, el("h2", { id: "replay-title" }, "Replay"), el("span", { class: "aside" }, "Runs the past again and compares. Nothing is written into it.")),
       el("div", { class: "kinds", role: "radiogroup", "aria-label": "Kind of replay" }, KINDS.map(([id, name]) => this.choice(id, name))),
       this.question,
