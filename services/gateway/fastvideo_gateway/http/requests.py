@@ -17,7 +17,7 @@ from fastvideo.rpc.identity import current_tenant
 from fastvideo.rpc.names import check_name, require_name
 from fastvideo_gateway.explaining import Explainer
 from fastvideo_gateway.http.answers import json_answer, to_record
-from fastvideo_gateway.http.differences import differences
+from fastvideo_gateway.http.leaves import changed_leaves
 from fastvideo_gateway.http.queries import Given, Moment, read_query
 from fastvideo_gateway.http.rows import event_row, request_row
 from fastvideo_gateway.http.views import (
@@ -152,7 +152,7 @@ class RequestRoutes:
             name=past.event.name,
             event=past.event,
             state=state,
-            differences=differences(before, state),
+            differences=changed_leaves(before, state),
         )
         return json_answer(view)
 

@@ -9,7 +9,7 @@ from fastvideo.artifacts.types import ArtifactRecord
 from fastvideo.explain.lanes import Lane
 from fastvideo.explain.types import Explanation
 from fastvideo.requests.types import RequestState
-from fastvideo_gateway.http.differences import Difference
+from fastvideo_gateway.http.leaves import ChangedLeaf
 from fastvideo_gateway.http.rows import EventRow, RequestRow
 
 
@@ -102,7 +102,7 @@ class PastView:
     name: str
     event: Any
     state: Any
-    differences: tuple[Difference, ...]
+    differences: tuple[ChangedLeaf, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,7 @@
-"""How two records differ, leaf by leaf."""
+"""The leaves of JSON records, and which of them differ.
+
+Values stay what they are; `fastvideo.replay.differences` tells of typed values in words.
+"""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -6,7 +9,7 @@ from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class ChangedLeaf:
     """A leaf that changed, such as "artifacts.0.digest"; None where it was or is absent."""
 
     path: str
@@ -14,12 +17,12 @@ class Difference:
     after: Any
 
 
-def differences(before: Any, after: Any) -> tuple[Difference, ...]:
+def changed_leaves(before: Any, after: Any) -> tuple[ChangedLeaf, ...]:
     """The leaves that differ, in the order of the record after."""
     old, new = dict(_leaves(before, "")), dict(_leaves(after, ""))
     paths = [*new, *(path for path in old if path not in new)]
     return tuple(
-        Difference(path, old.get(path), new.get(path))
+        ChangedLeaf(path, old.get(path), new.get(path))
         for path in paths
         if old.get(path) != new.get(path)
     )
