@@ -1,0 +1,113 @@
+"""How the gateway is told who may come in, and what its door says before it knows anybody."""
+
+import asyncio
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from fastvideo.clock import ManualClock
+from fastvideo.errors import InvalidField, Unauthenticated, Unavailable
+from fastvideo.events.catalog import new_event
+from fastvideo.events.memory import MemoryEventStore
+from fastvideo.events.records import AppendCommand, StreamAppend
+from fastvideo.events.types import EventMetadata
+from fastvideo.requests.tenants import ApiKeyCreated
+from fastvideo.rpc.api_keys import ApiToken, bearer_of
+from fastvideo.rpc.identity import Role
+from fastvideo_gateway.access.config import AccessConfig, Auth, access_of
+from fastvideo_gateway.access.directory import TenantDirectory
+from fastvideo_gateway.access.door import KeyDoor, OpenDoor
+
+NOW = datetime(2026, 5, 1, tzinfo=UTC)
+CLOCK = ManualClock(NOW)
+
+
+@pytest.mark.parametrize("listen", ["0.0.0.0:50051", "10.0.0.7:80", "[::]:80", "gateway:80", ":80"])
+def test_an_open_gateway_listens_on_this_machine_alone(listen: str) -> None:
+    for listens in ((listen, ""), ("127.0.0.1:50051", listen)):
+        with pytest.raises(InvalidField) as caught:
+            access_of("", None, listens)
+        assert caught.value.field == "FASTVIDEO_AUTH"
+        assert "FASTVIDEO_ADMIN_KEY_FILE" in caught.value.message
+        assert access_of("keys", None, listens).auth is Auth.KEYS
+    assert access_of("open", None, ("localhost:1", "[::1]:2")).auth is Auth.OPEN
+    with pytest.raises(InvalidField):
+        access_of("closed", None, ())
+
+
+@pytest.mark.parametrize("content", ["", "secret", f"fv_admin_{'x' * 42}", "fv_a\nfv_b"])
+def test_a_file_without_a_key_is_refused_and_not_shown(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "admin.key"
+    path.write_text(content)
+    with pytest.raises(InvalidField) as caught:
+        AccessConfig(Auth.KEYS, path).door(TenantDirectory(MemoryEventStore()), CLOCK)
+    assert caught.value.field == "FASTVIDEO_ADMIN_KEY_FILE"
+    assert not content or content not in caught.value.message
+
+
+def test_a_missing_file_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InvalidField, match="can be read"):
+        AccessConfig(Auth.KEYS, tmp_path / "none").door(TenantDirectory(MemoryEventStore()), CLOCK)
+
+
+def test_a_door_that_has_not_read_the_log_lets_nobody_of_it_in() -> None:
+    door = KeyDoor(TenantDirectory(MemoryEventStore()), None, CLOCK)
+    with pytest.raises(Unavailable):
+        door.caller_of(ApiToken.new("ak_1").text)
+    with pytest.raises(Unauthenticated):
+        door.caller_of("")
+
+
+def test_an_open_door_lets_everybody_in_as_an_operator() -> None:
+    caller = OpenDoor().caller_of("whatever")
+    assert (caller.tenant_id, caller.role, caller.key_id) == ("default", Role.OPERATOR, "")
+
+
+async def test_the_directory_knows_what_was_there_and_what_comes() -> None:
+    log = MemoryEventStore(4)
+    tokens = [ApiToken.new(f"ak_{i}") for i in range(3)]
+
+    async def create(token: ApiToken, tenant_id: str) -> None:
+        payload = ApiKeyCreated(
+            key_id=token.key_id,
+            tenant_id=tenant_id,
+            role="user",
+            secret_sha256=token.secret_sha256,
+        )
+        about = EventMetadata(tenant_id=tenant_id, occurred_at=NOW)
+        event = new_event(f"evt_{token.key_id}", payload, about)
+        await log.append(AppendCommand((StreamAppend(f"tenant-{tenant_id}", (event,)),)))
+
+    await create(tokens[0], "a")
+    await create(tokens[1], "b")
+    directory = TenantDirectory(log)
+    following = asyncio.create_task(directory.run())
+    try:
+        assert await directory.reached("b", 1, 30)
+        await create(tokens[2], "b")
+        assert await directory.reached("b", 2, 30)
+        door = KeyDoor(directory, None, CLOCK)
+        assert [door.caller_of(token.text).tenant_id for token in tokens] == ["a", "b", "b"]
+        assert directory.tenant_ids == ("a", "b")
+        assert not await directory.reached("c", 1, 0.01)
+    finally:
+        following.cancel()
+        await asyncio.gather(following, return_exceptions=True)
+
+
+def test_a_key_is_its_id_and_its_secret_and_shows_the_secret_to_nobody() -> None:
+    token = ApiToken.new("ak_01jd_with-all_of_it")
+    assert ApiToken.parse(token.text) == token
+    assert len(token.secret) == 43
+    assert token.secret not in repr(token)
+    assert token.opens(token.secret_sha256)
+    assert not token.opens(ApiToken.new("ak_1").secret_sha256)
+    assert not token.opens("é")
+    for text in ("", "fv_", token.text[:-1], token.text + "=", f" {token.text}", token.text[3:]):
+        assert ApiToken.parse(text) is None
+
+
+def test_a_bearer_is_what_follows_the_scheme() -> None:
+    assert bearer_of("Bearer abc") == bearer_of("bearer  abc ") == "abc"
+    assert bearer_of("Basic abc") == bearer_of("abc") == bearer_of("") == ""
