@@ -40,7 +40,7 @@ from fastvideo.client.types import DEFAULT_MODEL_ID, ModelDescription, ModelSumm
 from fastvideo.client.uploads import Source, upload
 from fastvideo.client.watch import watch
 from fastvideo.deployment.card import EngineOffer
-from fastvideo.errors import DeadlineExceeded
+from fastvideo.errors import DeadlineExceeded, InvalidField
 from fastvideo.events.types import Event
 from fastvideo.requests.types import (
     OutputSpec,
@@ -297,25 +297,30 @@ class AsyncClient(SessionCalls, PastCalls):
         self._calls.check()
         return await upload(self._artifacts, source, kind, self._policy)
 
-    async def read_artifact(self, artifact_id: str, *, timeout_s: float | None = None) -> bytes:
+    async def read_artifact(
+        self, artifact: ArtifactRecord | str, *, timeout_s: float | None = None
+    ) -> bytes:
         """An artifact's bytes, verified by digest; a cut is taken up where it was.
 
-        Raises NotFound, Gone once its time is over, DeadlineExceeded after `timeout_s` seconds,
-        and FastVideoError with the reason DIGEST_MISMATCH for other bytes than its record says.
+        `artifact` is its record or its id. Raises NotFound, Gone once its time is over,
+        DeadlineExceeded after `timeout_s` seconds, and FastVideoError with the reason
+        DIGEST_MISMATCH for other bytes than its record says.
         """
         self._calls.check()
+        artifact_id = _id_of(artifact)
         download = Download(self._artifacts, artifact_id, self._policy)
         async with within(timeout_s, artifact_id), aclosing(download.chunks()) as chunks:
             return b"".join([chunk async for chunk in chunks])
 
     async def save_artifact(
-        self, artifact_id: str, path: Path | str, *, timeout_s: float | None = None
+        self, artifact: ArtifactRecord | str, path: Path | str, *, timeout_s: float | None = None
     ) -> ArtifactRecord:
         """Write an artifact to a file, which appears only when it is whole and verified.
 
         A cut is taken up where it was. Raises as `read_artifact`, and OSError.
         """
         self._calls.check()
+        artifact_id = _id_of(artifact)
         async with within(timeout_s, artifact_id):
             return await save(Download(self._artifacts, artifact_id, self._policy), Path(path))
 
@@ -361,6 +366,14 @@ class AsyncClient(SessionCalls, PastCalls):
             retry_failed=retry_failed,
             on_item=on_item,
         )
+
+
+def _id_of(artifact: ArtifactRecord | str) -> str:
+    if isinstance(artifact, ArtifactRecord):
+        return artifact.artifact_id
+    if not isinstance(artifact, str) or not artifact:
+        raise InvalidField("artifact", artifact, "the record or the id of an artifact")
+    return artifact
 
 
 def _generation(message: Any) -> Generation:

@@ -156,6 +156,17 @@ async def test_other_bytes_than_the_record_says_are_refused_and_leave_no_file(
     assert names_in(tmp_path) == []
 
 
+async def test_an_artifact_is_named_by_its_record_or_its_id() -> None:
+    record = record_of(BYTES)
+    async with client_of(Script(artifact=BYTES, record=record)) as client:
+        assert await client.read_artifact(record) == BYTES
+        # A generation without a video has None for one.
+        for nothing in ("", None):
+            with pytest.raises(InvalidField) as caught:
+                await client.read_artifact(nothing)  # type: ignore[arg-type]
+            assert caught.value.field == "artifact"
+
+
 async def test_the_sync_client_says_the_same() -> None:
     script = Script(cuts=[4, 0], artifact=BYTES, record=record_of(BYTES))
     async with serve(script) as server:
