@@ -2,6 +2,8 @@
 
 import asyncio
 import http.client
+import os
+import sys
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
@@ -141,12 +143,32 @@ async def test_a_stack_with_mtls_works_and_lets_no_stranger_in(
         mistaken = ClientTls(other.file, pair.certificate, pair.key)
         assert (await refused(address, mistaken)).reason == UNTRUSTED
 
+        told = await commanded(address, authority.file, authority.issue("carol"))
+        assert MODEL in told
+        assert "none was shown" in await commanded(address, authority.file, None)
+
         # Whoever reaches the worker's port could fence its scheduler, if it could attach.
         epochs = list(place.worker.epochs)
         for stranger in (None, place.tls(None), place.tls(other.issue("eve"))):
             assert await attached(place.worker.address, stranger) is False
         assert place.worker.epochs == epochs
         await eventually(lambda: https_health(place.gateway.http_address, alice), timeout_s=WAIT_S)
+
+
+async def commanded(address: str, ca: Path, pair: Pair | None) -> str:
+    """What the command line says of the models of a gateway."""
+    variables = {"FASTVIDEO_GATEWAY": address, "FASTVIDEO_TLS_CA": str(ca)}
+    if pair is not None:
+        variables["FASTVIDEO_TLS_CLIENT_CERT"] = str(pair.certificate)
+        variables["FASTVIDEO_TLS_CLIENT_KEY"] = str(pair.key)
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", "from fastvideo.cli.main import main; main()", "models"),
+        env={**os.environ, **variables},
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    output, _ = await asyncio.wait_for(process.communicate(), WAIT_S)
+    return output.decode()
 
 
 async def attached(address: str, tls: ClientTls | None) -> bool:
