@@ -23,7 +23,8 @@ from fastvideo_gateway.access.config import AccessConfig, Auth
 from fastvideo_sessions.app import running_sessions
 from tests.integration.gateway.worlds import World, gateway_config, world_of
 from tests.integration.sessions.worlds import sessions_config
-from tests.plugins.waiting import running
+from tests.plugins.http import call
+from tests.plugins.waiting import eventually, running
 
 if TYPE_CHECKING:
     from fastvideo.api.artifacts.v1.artifacts_pb2_grpc import ArtifactServiceAsyncStub
@@ -45,6 +46,10 @@ class Place:
     sessions: str
     # An operator's; empty where none is asked for.
     key: str
+
+
+async def _is_ready(world: World) -> bool:
+    return (await call(world.gateway.http_address, "/health/ready")).status == 200
 
 
 def _artifacts(dsn: str, folder: Path) -> ArtifactsConfig:
@@ -74,6 +79,7 @@ async def place_of(
         sessions = await stack.enter_async_context(running_sessions(sessions_config(dsn)))
         config = gateway_config(dsn, artifacts=artifacts.address, sessions=sessions.address)
         world = await stack.enter_async_context(world_of(replace(config, access=access)))
+        await eventually(lambda: _is_ready(world), timeout_s=30)
         if hand:
             channel = await stack.enter_async_context(open_channel(artifacts.address))
             stub = artifacts_pb2_grpc.ArtifactServiceStub(channel)

@@ -115,10 +115,13 @@ class BoundedProtocol(H11Protocol):
         super().resume_writing()
 
     def send_400_response(self, msg: str) -> None:
-        """Called while a RemoteProtocolError is handled, which knows the status: 400 or 431."""
+        """Called while a RemoteProtocolError is handled, which knows the status: 400 or 431.
+
+        A way of transfer that is not known is the caller's fault too, not 501.
+        """
         error = sys.exc_info()[1]
         status = error.error_status_hint if isinstance(error, h11.RemoteProtocolError) else 400
-        self._refuse(status)
+        self._refuse(status if status < 500 else 400)
 
     def hang_up(self) -> None:
         """End a connection that has waited long enough: with 408 when half of a head came."""

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import BeforeValidator, Field
+from python_multipart.multipart import parse_options_header
 from starlette.datastructures import FormData, UploadFile
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -125,7 +126,7 @@ class Asked:
         content_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         if content_type == FORM_TYPE:
             # Whole first: in the middle of a form, a caller that leaves would leave files open.
-            await request.body()
+            _require_end(request.headers["content-type"], await request.body())
             try:
                 async with request.form(max_files=1, max_fields=FIELDS_MAX) as form:
                     return await cls._of_form(form)
@@ -238,6 +239,13 @@ def _size(size: str | None) -> dict[str, int]:
     if found is None:
         raise InvalidField("size", size, "WIDTHxHEIGHT in pixels, such as 48x48")
     return {"width": int(found[1]), "height": int(found[2])}
+
+
+def _require_end(content_type: str, body: bytes) -> None:
+    """A form that was cut off would pass for one without its last field."""
+    _, options = parse_options_header(content_type)
+    if b"--" + options.get(b"boundary", b"") + b"--" not in body:
+        raise InvalidField("body", "cut off", "a form that ends with its boundary")
 
 
 def _inline(reference: ImageReference | None) -> bytes | None:
