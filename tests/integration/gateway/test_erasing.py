@@ -14,6 +14,7 @@ from fastvideo.events.postgres_pool import PostgresPool
 from fastvideo.events.sealing.erasing import Erased, erase_tenant
 from fastvideo.events.sealing.keys import MasterKey
 from fastvideo.requests.events import RequestCancelled
+from fastvideo.requests.tenants import TenantPolicy, TenantPolicySet
 from fastvideo.requests.types import RequestMetrics
 from fastvideo.rpc.channel import open_channel
 from fastvideo.rpc.identity import DEFAULT_TENANT
@@ -109,6 +110,9 @@ async def test_what_is_written_after_it_stays_and_a_rebuild_agrees(erasing: Eras
 async def test_erasing_again_changes_nothing_and_says_so(erasing: Erasing) -> None:
     await erasing.world.submit(SECRET)
     done = await erasing.erase()
+    # The stream has the tenant's keys and its policy, too.
+    policy = TenantPolicySet(tenant_id=DEFAULT_TENANT, policy=TenantPolicy())
+    await erasing.world.append(f"tenant-{DEFAULT_TENANT}", policy)
     size = await erasing.world.size()
     assert await erasing.erase() == replace(done, repeated=True)
     assert await erasing.world.size() == size
