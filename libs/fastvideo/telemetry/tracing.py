@@ -125,11 +125,12 @@ def set_attributes(span: Span, attributes: Mapping[str, AttributeValue]) -> None
 
 def safe_attributes(attributes: Mapping[str, AttributeValue] | None) -> dict[str, AttributeValue]:
     """The attributes with secrets redacted; the last part of a dotted name decides."""
-    safe: dict[str, AttributeValue] = {}
-    for name, value in (attributes or {}).items():
-        shown = redact(value, name.rpartition(".")[2])
-        safe[name] = shown if isinstance(shown, (str, bool, int, float)) else str(shown)
-    return safe
+    return {name: _safe(name, value) for name, value in (attributes or {}).items()}
+
+
+def _safe(name: str, value: AttributeValue) -> AttributeValue:
+    shown = redact(value, name.rpartition(".")[2])
+    return shown if isinstance(shown, str | bool | int | float) else str(shown)
 
 
 def _tracer() -> trace.Tracer:

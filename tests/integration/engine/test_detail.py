@@ -17,6 +17,7 @@ from fastvideo.requests.types import OutputSpec, TraceLevel
 from fastvideo.scheduling.traces import ComponentsTraced, ComponentTrace
 from tests.families.recorded import EngineSources
 from tests.families.served import Log, logged, run
+from tests.spans import recorded_spans
 
 PROMPT = "a red three moving left"
 WAIT_S_MAX = 100.0
@@ -24,6 +25,7 @@ STEPS = 6
 DETAIL = OutputSpec(video=True, trace=TraceLevel.DETAIL)
 # What the summary may take of a step: its state's digest, and the event that tells of it.
 SUMMARY_SHARE_MAX = 0.05
+SUMMARY_EVENT_BYTES_MAX = 1_000
 
 
 @pytest.fixture(scope="module")
@@ -122,6 +124,32 @@ def test_plain_requests_use_their_recordings_while_others_are_traced(
 
 
 @pytest.mark.row("OBS-04")
+def test_the_summary_of_a_step_is_one_span_one_digest_and_one_event_however_long_a_request(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Counted, not timed: what there is to do for a step grows with nothing but its state."""
+    per_step = []
+    for steps in (5, 20):
+        states: list[int] = []
+        with monkeypatch.context() as patch, recorded_spans() as spans, logged(engine) as log:
+            patch.setattr(DenoiseKernel, "state_bytes", _sized(DenoiseKernel.state_bytes, states))
+            engine.submit(**asked(steps=steps, seed=3)).result(WAIT_S_MAX)
+        batches = [span for span in spans.get_finished_spans() if span.name == "engine.batch"]
+        assert len(batches) == len(log.batches)
+        ran = [batch.executed for batch in log.batches if batch.kind == "diffusion_step"]
+        results = sum(len(executed.results) for executed in ran)
+        assert results == steps
+        assert len(states) == steps
+        event_bytes = sum(len(wire.encode(executed)) for executed in ran) / results
+        per_step.append((max(states), event_bytes))
+    (few_state, few_event), (many_state, many_event) = per_step
+    assert few_state == many_state
+    assert many_event < SUMMARY_EVENT_BYTES_MAX
+    # Numbers of later steps have a digit more.
+    assert many_event == pytest.approx(few_event, rel=0.1)
+
+
+@pytest.mark.row("OBS-04")
 def test_the_summary_costs_little_of_a_step(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -144,6 +172,15 @@ def test_the_summary_costs_little_of_a_step(
         shares.append((spent["digest"] + encoding) / spent["step"])
     print(f"summary tracing, share of a step: {[f'{share:.2%}' for share in shares]}")  # noqa: T201
     assert min(shares) < SUMMARY_SHARE_MAX
+
+
+def _sized(call: Callable[..., bytes], sizes: list[int]) -> Callable[..., bytes]:
+    def sized(*arguments: Any) -> bytes:
+        given = call(*arguments)
+        sizes.append(len(given))
+        return given
+
+    return sized
 
 
 def _timed(call: Callable[..., Any], spent: dict[str, float]) -> Callable[..., Any]:
