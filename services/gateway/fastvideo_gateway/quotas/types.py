@@ -54,12 +54,12 @@ class Spent:
         limit = getattr(policy, self.quota.value)
         seconds = max(1, -(-self.retry_after_ms // 1000))
         told = {
-            Quota.REQUESTS: f"{limit} requests a minute are allowed",
-            Quota.DEVICE_SECONDS: f"{limit:g} device-seconds an hour are allowed",
-            Quota.LIVE_REQUESTS: f"{limit} requests may be under way at once",
+            Quota.REQUESTS: f"requests in a minute, {limit}",
+            Quota.DEVICE_SECONDS: f"device-seconds in an hour, {limit:g}",
+            Quota.LIVE_REQUESTS: f"requests under way at once, {limit}",
         }[self.quota]
         return ResourceExhausted(
-            f"{told}; try again in {seconds} s",
+            f"the quota of {told}, is used up; try again in {seconds} s",
             reason=_REASONS[self.quota],
             subject=self.quota.value,
             attributes={"retry_after_s": str(seconds), "limit": f"{limit:g}"},
