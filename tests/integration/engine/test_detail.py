@@ -143,10 +143,10 @@ def test_the_summary_of_a_step_is_one_span_one_digest_and_one_event_however_long
         event_bytes = sum(len(wire.encode(executed)) for executed in ran) / results
         per_step.append((max(states), event_bytes))
     (few_state, few_event), (many_state, many_event) = per_step
-    assert few_state == many_state
-    assert many_event < SUMMARY_EVENT_BYTES_MAX
     # Numbers of later steps have a digit more.
+    assert many_state == pytest.approx(few_state, rel=0.01)
     assert many_event == pytest.approx(few_event, rel=0.1)
+    assert many_event < SUMMARY_EVENT_BYTES_MAX
 
 
 @pytest.mark.row("OBS-04")
