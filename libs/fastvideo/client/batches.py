@@ -8,6 +8,8 @@ found again by its idempotency key, also when this process died before it could 
 import asyncio
 import json
 import os
+import random
+import time
 import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -20,6 +22,7 @@ from fastvideo.errors import (
     FailedPrecondition,
     FastVideoError,
     InvalidField,
+    ResourceExhausted,
     Unavailable,
 )
 from fastvideo.requests.types import RequestState, RequestStatus
@@ -29,6 +32,8 @@ if TYPE_CHECKING:
 
 MANIFEST: Final = "manifest.jsonl"
 AT_ONCE: Final = 16
+WAIT_S_MAX: Final = 24 * 3600.0
+"""How long an item waits for its tenant's quota, seconds."""
 
 _ACCEPTED: Final = "accepted"
 _UNFETCHED: Final = "unfetched"
@@ -189,7 +194,7 @@ async def _generate(
         retries = 0 if known is None else known.retries + 1
         result = BatchResult(id=item.id, digest=item.digest, retries=retries)
         try:
-            request_id = await _submit(client, item, base, manifest, retries)
+            request_id = await _submit_with_room(client, item, base, manifest, retries)
         except (Unavailable, Cancelled):
             raise
         except (FastVideoError, OSError) as error:
@@ -209,6 +214,22 @@ async def _generate(
     except (FastVideoError, OSError) as error:
         status = _UNFETCHED if result.completed else result.status
         return replace(result, status=status, files={}, error=_error(error))
+
+
+async def _submit_with_room(
+    client: "AsyncClient", item: BatchItem, base: Path, manifest: _Manifest, retries: int
+) -> str:
+    """As `_submit`, but waits while a quota is used up, as long as the server says each time."""
+    began_s = time.monotonic()
+    while True:
+        try:
+            return await _submit(client, item, base, manifest, retries)
+        except ResourceExhausted as error:
+            wait_s = error.attributes.get("retry_after_s", "")
+            waited_s = time.monotonic() - began_s
+            if not wait_s.isdecimal() or waited_s + int(wait_s) > WAIT_S_MAX:
+                raise
+        await asyncio.sleep(int(wait_s) + random.random())
 
 
 async def _submit(

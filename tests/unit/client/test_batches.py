@@ -11,7 +11,14 @@ import pytest
 
 from fastvideo.client.batch_file import BatchItem
 from fastvideo.client.batches import BatchResult, run_batch
-from fastvideo.errors import Cancelled, FastVideoError, InvalidField, NotFound, Unavailable
+from fastvideo.errors import (
+    Cancelled,
+    FastVideoError,
+    InvalidField,
+    NotFound,
+    ResourceExhausted,
+    Unavailable,
+)
 from fastvideo.requests.types import RequestStatus
 
 ITEMS = (BatchItem(id="a", prompt="a"), BatchItem(id="b", prompt="b"))
@@ -95,6 +102,21 @@ async def test_what_was_not_accepted_is_refused_and_harms_no_other(
 async def test_what_ends_the_run_is_raised_as_itself(tmp_path: Path, error: Exception) -> None:
     with pytest.raises(type(error)):
         await outcome(Scripted(wait=error), tmp_path)
+
+
+async def test_an_item_waits_while_its_quota_is_used_up(tmp_path: Path) -> None:
+    class Spent(Scripted):
+        """Has room at the third try."""
+
+        async def submit(self, prompt: str, *, idempotency_key: str, **named: Any) -> Any:
+            if prompt == "a" and self.calls["submit a"] == 2:
+                self.errors.clear()
+            return await super().submit(prompt, idempotency_key=idempotency_key, **named)
+
+    spent = ResourceExhausted("spent", reason="QUOTA_REQUESTS", attributes={"retry_after_s": "0"})
+    client = Spent(submit=spent)
+    assert all(result.completed for result in await outcome(client, tmp_path))
+    assert client.calls["submit a"] == 3
 
 
 @pytest.mark.parametrize("ids", [("a", "a"), ("a", ""), ("../a", "b")])
