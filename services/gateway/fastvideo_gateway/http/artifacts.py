@@ -15,7 +15,7 @@ from starlette.routing import Route
 from fastvideo import wire
 from fastvideo.api.artifacts.v1 import artifacts_pb2
 from fastvideo.artifacts.types import ArtifactRecord
-from fastvideo.errors import FailedPrecondition, InvalidField
+from fastvideo.errors import InvalidField, Unavailable
 from fastvideo.rpc.errors import from_rpc_error
 from fastvideo.rpc.names import require_name
 from fastvideo_gateway.http.answers import error_record, json_answer
@@ -35,8 +35,8 @@ _SHOWN: Final = re.compile(r"(video|audio|image)/(?!svg)[\w.+-]+")
 _HEADERS: Final[Mapping[str, str]] = MappingProxyType(
     {
         "Accept-Ranges": "bytes",
-        # The same id has the same bytes for ever; who may see them is asked again.
-        "Cache-Control": "private, max-age=3600",
+        # The same id has the same bytes; whether they are there still is asked every time.
+        "Cache-Control": "private, no-cache",
         # Of two who share a browser, one does not get what was kept for the other.
         "Vary": "Authorization, Cookie",
         "Content-Security-Policy": "default-src 'none'; sandbox",
@@ -75,12 +75,12 @@ class ArtifactRoutes:
         return await self.content(request, str(request.path_params["artifact_id"]))
 
     async def content(self, request: Request, artifact_id: str) -> Response:
-        """An artifact's bytes, or the range of them that the request asks for."""
-        record = await self._record(artifact_id)
-        if not record.digest:
-            raise FailedPrecondition(
-                f"artifact {record.artifact_id} is not stored yet", subject="artifact_id"
-            )
+        """An artifact's bytes, or the range of them that the request asks for.
+
+        Raises Gone for what has expired or was deleted, FailedPrecondition for what is not stored
+        yet, before anything is sent.
+        """
+        record = await self._stored(artifact_id)
         headers = {**_HEADERS, **_headers_of(record)}
         if request.headers.get("if-none-match") == headers["ETag"]:
             return Response(status_code=304, headers=headers)
@@ -106,7 +106,7 @@ class ArtifactRoutes:
 
     async def read(self, artifact_id: str) -> bytes:
         """All of an artifact's bytes; for small ones."""
-        record = await self._record(artifact_id)
+        record = await self._stored(artifact_id)
         return b"".join([one async for one in self._bytes(artifact_id, Span(0, record.size_bytes))])
 
     async def _record(self, artifact_id: str) -> ArtifactRecord:
@@ -117,6 +117,20 @@ class ArtifactRoutes:
         except grpc.aio.AioRpcError as error:
             raise from_rpc_error(error) from error
         return wire.from_proto(ArtifactRecord, answer.record)
+
+    async def _stored(self, artifact_id: str) -> ArtifactRecord:
+        """The record of an artifact whose bytes may be read."""
+        require_name("artifact_id", artifact_id, "the id of an artifact")
+        asked = artifacts_pb2.GetArtifactRequest(artifact_id=artifact_id, stop=1)
+        call = self._stub.GetArtifact(asked, timeout=STAT_TIMEOUT_S)
+        try:
+            async for answer in call:
+                return wire.from_proto(ArtifactRecord, answer.record)
+        except grpc.aio.AioRpcError as error:
+            raise from_rpc_error(error) from error
+        finally:
+            call.cancel()
+        raise Unavailable(f"artifact {artifact_id} came without its record")
 
     async def _bytes(self, artifact_id: str, part: Span) -> AsyncIterator[bytes]:
         asked = artifacts_pb2.GetArtifactRequest(
