@@ -229,7 +229,7 @@ async def _submit_with_room(
             waited_s = time.monotonic() - began_s
             if not wait_s.isdecimal() or waited_s + int(wait_s) > WAIT_S_MAX:
                 raise
-        await asyncio.sleep(int(wait_s) + random.random())
+        await asyncio.sleep(int(wait_s) * random.uniform(1.0, 1.1))
 
 
 async def _submit(
