@@ -46,7 +46,7 @@ async def test_a_generation_is_looked_at_on_the_page_and_run_again(
         assert (width, height) == (48, 48)
         assert duration == pytest.approx(9 / 8, abs=0.01)
 
-        for kind in ("State", "Decisions", "Execution"):
+        for kind in ("State", "Scheduler", "Decisions", "Execution"):
             await page.click(f"#replay label:has-text('{kind}')")
             await page.click("#replay-start")
             verdict = page.locator(".verdict:not([hidden])")

@@ -14,6 +14,7 @@ from fastvideo.replay.types import Comparison, PolicyFigures, ReplayProgress, Re
 
 # Differences that are shown one by one; --json has all.
 SHOWN_MAX: Final = 10
+SCHEDULER: Final = "scheduler"
 # Lines of progress, where there is no terminal, come at most this often, in parts of the whole.
 LINE_EVERY: Final = 0.25
 
@@ -122,7 +123,9 @@ def _differences(report: ReplayReport) -> Iterator[str]:
 
 
 def _shown(report: ReplayReport) -> Iterator[str]:
-    """What a replay of an earlier state shows."""
-    for one in report.comparisons:
-        if one.equal and one.detail and len(report.comparisons) == 1:
-            yield escape(one.detail)
+    """What a replay of an earlier state shows: of the scheduler, a line for all that it knew."""
+    shown = [one for one in report.comparisons if one.equal and one.detail]
+    if len(report.comparisons) == 1:
+        yield from (escape(one.detail) for one in shown)
+    elif report.subject_id == SCHEDULER:
+        yield from (f"  {escape(one.subject)}  {escape(one.detail)}" for one in shown)

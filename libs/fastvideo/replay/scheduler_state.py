@@ -2,7 +2,9 @@
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import Final
 
 from fastvideo.errors import FastVideoError
 from fastvideo.events.records import Snapshot, StoredEvent
@@ -12,12 +14,16 @@ from fastvideo.replay.decision_fold import DecisionFold
 from fastvideo.replay.gently import gently
 from fastvideo.replay.log_inputs import LogInputs
 from fastvideo.replay.saved_term import SavedTerm
+from fastvideo.replay.scheduler_view import known_lines
 from fastvideo.replay.shard_entries import EntryReader, ShardEntry
 from fastvideo.replay.tally import Tell
 from fastvideo.replay.terms import begun_anew
 from fastvideo.replay.types import Comparison, ReplayProgress
 from fastvideo.scheduling.request_scheduler import ModelCatalog
 from fastvideo.scheduling.stream import shard_stream
+
+KNOWN_MAX: Final = 10_000
+"""Workers and requests of a core that are shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +41,8 @@ class SchedulerCompared:
     digest: str
     headline: str
     comparison: Comparison | None
+    # What the core knows at the end of the fold, when it was asked for.
+    known: tuple[Comparison, ...] = ()
 
 
 @dataclass(slots=True)
@@ -63,8 +71,10 @@ async def compare_scheduler(
     until: Mapping[int, int],
     heads: Mapping[int, int],
     tell: Tell,
+    *,
+    show: bool = False,
 ) -> SchedulerCompared | None:
-    """Fold the shard's stream up to the offsets, or else to its end.
+    """Fold the shard's stream up to the offsets, or else to its end; `show` what the core knows.
 
     None when the shard has decided nothing up to there. Raises CorruptLog for what does not fold.
     """
@@ -84,7 +94,12 @@ async def compare_scheduler(
             break
     if not state.version:
         return None
-    return _compared(state, await asyncio.to_thread(state.fold.core.digest))
+    core = state.fold.core
+    compared = _compared(state, await asyncio.to_thread(core.digest))
+    if not show:
+        return compared
+    lines = islice(gently(known_lines(core)), KNOWN_MAX)
+    return replace(compared, known=await asyncio.to_thread(tuple, lines))
 
 
 def _entries(reader: EntryReader, page: Sequence[StoredEvent]) -> tuple[ShardEntry, ...]:

@@ -18,7 +18,7 @@ from fastvideo import wire
 from fastvideo.artifacts.state import ArtifactState
 from fastvideo.artifacts.types import ArtifactRecord
 from fastvideo.errors import InvalidField, NotFound
-from fastvideo.events.store import EventStore
+from fastvideo.events.store import EventStore, partition_of
 from fastvideo.replay.differences import differences, words
 from fastvideo.replay.folds import (
     ARTIFACT,
@@ -36,6 +36,7 @@ from fastvideo.replay.types import Comparison, Promise, ReplayProgress, ReplayRe
 from fastvideo.requests.events import RequestAccepted
 from fastvideo.requests.state import STREAM_PREFIX
 from fastvideo.requests.types import RequestState
+from fastvideo.scheduling.stream import shard_stream
 from fastvideo.sessions.types import SessionState
 
 SCHEDULER: Final = "scheduler"
@@ -306,9 +307,16 @@ class _Run:
     # -- the scheduler -------------------------------------------------------------------
 
     async def scheduler(self, *, needed: bool) -> None:
-        """The scheduler's core, against what a leader saved of it last."""
+        """The scheduler's core, against what a leader saved of it last; asked for, it is shown."""
+        if needed:
+            self._check_partition()
         compared = await compare_scheduler(
-            self._source.scheduler, self._log, self._request.until, self._heads, self._tell
+            self._source.scheduler,
+            self._log,
+            self._request.until,
+            self._heads,
+            self._tell,
+            show=needed,
         )
         if compared is None:
             if needed:
@@ -317,7 +325,18 @@ class _Run:
         self._digests["scheduler"] = compared.digest
         if compared.comparison is not None:
             self._tally.add(compared.comparison)
+        for line in compared.known:
+            self._tally.add(line)
         self._headline = compared.headline
+
+    def _check_partition(self) -> None:
+        """Offsets of other partitions say nothing of how far the scheduler was."""
+        until = self._request.until
+        stream = shard_stream(self._source.scheduler.shard)
+        partition = partition_of(stream, self._log.partition_count)
+        if until and partition not in until:
+            allowed = f"an offset of partition {partition}, where the scheduler's stream is"
+            raise InvalidField("until", ", ".join(map(str, until)), allowed)
 
     def report(self) -> ReplayReport:
         """What came of it."""

@@ -22,6 +22,7 @@ from fastvideo.scheduling.preemption import room_due
 from fastvideo.scheduling.request_scheduler import ModelCatalog
 from fastvideo.scheduling.snapshot import SchedulerSnapshot, put_back, take
 from fastvideo.scheduling.state import new_state
+from fastvideo.scheduling.views import RequestView, request_view
 from fastvideo.scheduling.work import LoopRef
 
 
@@ -221,6 +222,11 @@ class SchedulerCore:
             )
             for worker in state.workers.values()
         )
+
+    @property
+    def requests(self) -> tuple[RequestView, ...]:
+        """The live requests, in the order of their arrival."""
+        return tuple(map(request_view, self._state.requests.values()))
 
     @property
     def slo_targets(self) -> Mapping[str, float]:

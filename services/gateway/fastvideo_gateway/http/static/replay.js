@@ -9,6 +9,7 @@ const ROW = 26;
 const SHOWN_MAX = 10_000;
 const KINDS = [
   ["state", "State", "Folds the log again and compares with what the projections say."],
+  ["scheduler", "Scheduler", "Folds the scheduler's stream up to the chosen event and lists the workers and requests that it knew there."],
   ["decision", "Decisions", "Feeds the logged inputs to the scheduler's core and compares what it decides."],
   ["execution", "Execution", "Runs the request's loops on a worker and compares digests, step by step."],
   ["cache", "Caches", "Derives the keys of every look-up again and computes hits again."],
@@ -83,8 +84,10 @@ export class Replay {
   }
 
   asked() {
-    const place = this.kind === "state" && this.upTo.checked ? this.place() : null;
+    const whole = this.kind === "scheduler";
+    const place = whole || (this.kind === "state" && this.upTo.checked) ? this.place() : null;
     const until = place ? { [place.partition]: place.offset } : {};
+    if (whole) return { kind: "state", subject_id: "scheduler", until, comparisons_max: SHOWN_MAX };
     return { kind: this.kind, subject_id: this.requestId, until, comparisons_max: SHOWN_MAX };
   }
 
