@@ -18,12 +18,18 @@ from fastvideo.rpc.tls import ServerTls
 from fastvideo.telemetry.grpc_server import TracingInterceptor
 
 CONCURRENT_RPCS_MAX: Final = 2_000
+# One connection leaves room for others; what is more waits in its client.
+CONNECTION_RPCS_MAX: Final = 1_500
+# From a connection to the first words of HTTP/2, with those of TLS.
+HANDSHAKE_MS_MAX: Final = 10_000
 
 _SERVER_ARGUMENTS: Final = (
     # Clients may ping this often; they do so to find dead connections.
     ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
     # A port that another process holds is an error, not a share of its traffic.
     ("grpc.so_reuseport", 0),
+    ("grpc.max_concurrent_streams", CONNECTION_RPCS_MAX),
+    ("grpc.server_handshake_timeout_ms", HANDSHAKE_MS_MAX),
 )
 
 
