@@ -95,7 +95,8 @@ _OPENAI: Final[Mapping[str, Operation]] = {
         tag=VIDEOS,
         says=(
             "Ask for a video and wait for it. With `Accept: application/json` the object is the "
-            "answer, else the file. A caller that goes away takes its request with it."
+            "answer, with `Accept: text/event-stream` its events as they happen and then the object "
+            "as event `video`, else the file. A caller that goes away takes its request with it."
         ),
         body=asked.VideoAsked,
         form_file="input_reference",
@@ -105,7 +106,7 @@ _OPENAI: Final[Mapping[str, Operation]] = {
             **_FILE_ANSWERS,
             200: Answer(
                 "The video, once it is there.",
-                {JSON: objects.Video, **_FILE},
+                {JSON: objects.Video, "text/event-stream": None, **_FILE},
                 {"X-Video-Id": "Its id, where the file is the answer."},
             ),
         },
