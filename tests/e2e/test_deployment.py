@@ -129,3 +129,16 @@ def test_what_is_listed_can_be_asked_for_by_its_id(url: str) -> None:
         f"{url}/v1/videos", json={"prompt": "x", "model": f"{MODEL}/image_to_video"}
     )
     assert without.status_code == 400
+
+
+@pytest.mark.row("API-06")
+@pytest.mark.parametrize("command", ["validate", "describe", "serve"])
+def test_a_folder_that_is_wrong_ends_every_command_with_1_and_names_the_key(
+    stack: Stack, tmp_path: Path, command: str
+) -> None:
+    (tmp_path / "deployment.yaml").write_text(f"models: [{MODEL}]\nschedulers: none\n")
+    data = ("--data", str(tmp_path / "data")) if command == "serve" else ()
+    refused = stack.run(command, str(tmp_path), *data)
+    assert refused.code == 1
+    assert "deployment.yaml: schedulers: " in refused.err
+    assert not (tmp_path / "data").exists()
