@@ -8,11 +8,9 @@ asks and however soon. Other sessions learn of their requests from the log, late
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
-from typing import Final, TypeVar
-from weakref import WeakValueDictionary
+from typing import TypeVar
 
 from fastvideo.deployment.catalog import Catalog
-from fastvideo.errors import Conflict
 from fastvideo.events.records import AppendCommand, StreamAppend
 from fastvideo.events.store import EventLog
 from fastvideo.events.types import Event
@@ -23,12 +21,10 @@ from fastvideo.sessions.conditioning import Remembered, conditioning_texts, join
 from fastvideo.sessions.reading import SessionAt, read_session
 from fastvideo.sessions.recording import Cause, session_event
 from fastvideo.sessions.state import begins_at_acceptance, check_takes, decide, stream_of
+from fastvideo.sessions.turns import SessionTurns
 from fastvideo_gateway.tokens import PromptLengths
 
 T = TypeVar("T")
-
-# Pushes and ends of requests move a session; each try sees a newer version.
-TRIES_MAX: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,14 +49,14 @@ class Turn:
         return replace(command, streams=(*command.streams, stream))
 
 
-class SessionTurns:
-    """Gives requests their turns."""
+class RequestTurns:
+    """Gives requests of sessions their turns."""
 
     def __init__(self, log: EventLog, catalog: Catalog, lengths: PromptLengths) -> None:
         self._log = log
         self._catalog = catalog
         self._lengths = lengths
-        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._turns = SessionTurns()
 
     async def take(self, spec: RequestSpec, accept: Callable[[Turn], Awaitable[T]]) -> T:
         """What `accept` makes of the request in its turn.
@@ -71,13 +67,11 @@ class SessionTurns:
         turn = await self._turn(spec)
         if not turn.remembers:
             return await accept(turn)
-        async with self._locks.setdefault(spec.session_id, asyncio.Lock()):
-            for _ in range(TRIES_MAX - 1):
-                try:
-                    return await accept(await self._turn(spec))
-                except Conflict:
-                    continue
+
+        async def attempt() -> T:
             return await accept(await self._turn(spec))
+
+        return await self._turns.take(spec.session_id, attempt)
 
     async def _turn(self, spec: RequestSpec) -> Turn:
         found = await read_session(self._log, spec.session_id)

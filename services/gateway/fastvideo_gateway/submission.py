@@ -30,7 +30,7 @@ from fastvideo.telemetry.tracing import current_traceparent
 from fastvideo_gateway.drafts import draft_of
 from fastvideo_gateway.lifetimes import Lifetimes
 from fastvideo_gateway.quotas.types import NoQuotas, Quotas
-from fastvideo_gateway.session_turns import SessionTurns, Turn
+from fastvideo_gateway.session_turns import RequestTurns, Turn
 from fastvideo_gateway.tokens import PromptLengths
 
 
@@ -72,7 +72,7 @@ class Submitter:
         self._clock = clock
         self._lengths = PromptLengths()
         self._accepted_count = metrics.counter(REQUESTS_ACCEPTED)
-        self._turns = SessionTurns(log, catalog, self._lengths)
+        self._turns = RequestTurns(log, catalog, self._lengths)
 
     async def submit(self, message: gateway_pb2.SubmitRequestRequest, tenant_id: str) -> Submitted:
         """Accept a request, once for each idempotency key.

@@ -1,20 +1,17 @@
 """Sessions in the log: read, decide, append; the stream's version guards against others."""
 
 from collections.abc import Sequence
-from typing import Final
 
 from fastvideo.clock import Clock
-from fastvideo.errors import Conflict, NotFound
+from fastvideo.errors import NotFound
 from fastvideo.events.records import AppendCommand, NewEvent, StreamAppend
 from fastvideo.events.store import Appends, EventLog
 from fastvideo.sessions.commands import SessionCommand
 from fastvideo.sessions.reading import SessionAt, read_session
 from fastvideo.sessions.recording import Cause, session_event
 from fastvideo.sessions.state import SessionEvent, decide, stream_of
+from fastvideo.sessions.turns import SessionTurns
 from fastvideo.sessions.types import SessionState
-
-# Requests that begin and end move a busy session; each try sees a newer version.
-TRIES_MAX: Final = 8
 
 
 class SessionBook:
@@ -24,6 +21,8 @@ class SessionBook:
         self._log = log
         self._appender = appender
         self._clock = clock
+        # Everybody in this process who writes a session takes turns here.
+        self.turns = SessionTurns()
 
     async def read(self, session_id: str, tenant_id: str) -> SessionState:
         """The session as it stands. Raises NotFound when the tenant has none with this id."""
@@ -37,19 +36,16 @@ class SessionBook:
 
         Raises Conflict when others keep writing the session.
         """
-        for attempt in range(1, TRIES_MAX + 1):
+
+        async def attempt() -> bool:
             found = await read_session(self._log, session_id)
             payloads = decide(found.state, command)
             if not payloads or found.state is None:
                 return False
-            try:
-                await self._appender.append(self.append_of(found, payloads))
-            except Conflict:
-                if attempt == TRIES_MAX:
-                    raise
-                continue
-            break
-        return True
+            await self._appender.append(self.append_of(found, payloads))
+            return True
+
+        return await self.turns.take(session_id, attempt)
 
     def append_of(
         self, found: SessionAt, payloads: Sequence[SessionEvent], cause: Cause | None = None

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from fastvideo.api.sessions.v1 import sessions_pb2
 from fastvideo.clock import Clock, milliseconds
-from fastvideo.errors import Conflict, CorruptLog, NotFound
+from fastvideo.errors import CorruptLog, NotFound
 from fastvideo.events.first_use import FirstUse, asked_digest, keyed_event_id, lookup, scoped_key
 from fastvideo.events.records import AppendCommand, AppendResult, StreamAppend
 from fastvideo.events.store import Appends, EventLog
@@ -15,7 +15,7 @@ from fastvideo.sessions.reading import read_pushes, read_session
 from fastvideo.sessions.recording import session_event
 from fastvideo.sessions.state import decide, stream_of
 from fastvideo.sessions.types import PushedText, SessionState
-from fastvideo_sessions.book import TRIES_MAX, SessionBook
+from fastvideo_sessions.book import SessionBook
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,8 @@ class Pusher:
         text = PushedText(
             push_id=new_id("psh", milliseconds(now)), role=message.role, text=message.text, at=now
         )
-        for attempt in range(1, TRIES_MAX + 1):
+
+        async def attempt() -> AppendResult:
             found = await read_session(self._log, message.session_id)
             state = found.state
             if state is None or state.tenant_id != tenant_id:
@@ -71,13 +72,9 @@ class Pusher:
                 idempotency_key=key,
                 result=FirstUse(text.push_id, digest).encode(),
             )
-            try:
-                result = await self._appender.append(command)
-            except Conflict:
-                if attempt == TRIES_MAX:
-                    raise
-                continue
-            break
+            return await self._appender.append(command)
+
+        result = await self._book.turns.take(message.session_id, attempt)
         if result.repeated and FirstUse.of(result).subject_id != text.push_id:
             return await self._first(message, tenant_id, digest, result)
         return Pushed(text, await self._book.read(message.session_id, tenant_id))
