@@ -83,9 +83,8 @@ def test_prometheus_takes_every_scrape_and_its_exemplars_are_traces_here(
             return found if found and all(t["health"] != "unknown" for t in found) else None
 
         found = poll("every target is scraped", targets, 60)
-        assert {t["labels"]["job"]: t["lastError"] for t in found} == dict.fromkeys(
-            ("gateway", "scheduler", "worker", "artifacts", "sessions"), ""
-        )
+        services = ("gateway", "scheduler", "worker", "artifacts", "sessions")
+        assert {t["labels"]["job"]: t["lastError"] for t in found} == dict.fromkeys(services, "")
         made = stack.generate("a red three", "--steps", "4", "-o", str(tmp_path / "o.mp4"))
 
         def exemplar() -> str | None:

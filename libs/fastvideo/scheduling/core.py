@@ -187,6 +187,18 @@ class SchedulerCore:
         return waiting
 
     @property
+    def waiting_since(self) -> Mapping[str, datetime]:
+        """Model to the acceptance of the request that has waited longest for it."""
+        state = self._state
+        since: dict[str, datetime] = {}
+        for kind in state.lines.entered:
+            request = state.requests.get(state.lines.longest(kind))
+            if request is not None:
+                known = since.get(kind.model_id, request.accepted_at)
+                since[kind.model_id] = min(known, request.accepted_at)
+        return since
+
+    @property
     def free(self) -> Mapping[str, float]:
         """Limited resource name to what is left of it now over all workers."""
         total: dict[str, float] = {}

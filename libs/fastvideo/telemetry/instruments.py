@@ -201,6 +201,13 @@ QUEUED: Final = _gauge(
     (MODEL,),
     ("scheduler",),
 )
+QUEUE_AGE: Final = _gauge(
+    "fastvideo.scheduler.queue.age",
+    "s",
+    "How long the request waits that has waited longest; 0 when none does",
+    (MODEL,),
+    ("scheduler",),
+)
 LIVE: Final = _gauge(
     "fastvideo.scheduler.requests.live",
     "{request}",
@@ -369,7 +376,7 @@ PASSED_OVER: Final = _counter(
 INSTRUMENTS: Final[tuple[Instrument, ...]] = (
     *(HTTP_DURATION, RPC_DURATION, ERRORS, QUOTAS_SHARED, BUILD),
     *(REQUESTS_ACCEPTED, REQUESTS_ENDED, REQUEST_DURATION, REQUEST_WAIT, REQUEST_DEVICE_TIME),
-    *(LEADING, QUEUED, LIVE, WORKERS, RESERVED, FREE, DEFERRED, PREEMPTED, RESTARTED),
+    *(LEADING, QUEUED, QUEUE_AGE, LIVE, WORKERS, RESERVED, FREE, DEFERRED, PREEMPTED, RESTARTED),
     *(BATCH_SIZE, STEP_DURATION, STEPS, PREDICTION_ERROR),
     *(CACHE_LOOKUPS, CACHE_BYTES, MEMORY_USED, MEMORY_RESERVED, MEMORY_LIMIT, LOOPS, ATTACHED),
     *(BYTES_IN, BYTES_OUT),

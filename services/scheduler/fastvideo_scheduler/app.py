@@ -102,7 +102,7 @@ async def running_scheduler(config: Config) -> AsyncIterator[RunningScheduler]:
             _LOG.warning("no bus: events are not relayed, and hints stay in this process")
         else:
             relay = RelayParts(store=log.sealed, bus=bus, encode=encode_for_bus, wakeups=wakeups)
-        gauges = ShardGauges(shard, catalog.model_ids, log.sealed)
+        gauges = ShardGauges(shard, catalog.model_ids, log.sealed, clock)
         running = _run(shard, gauges, relay, holder, config.postgres_dsn)
         task = asyncio.create_task(running, name="scheduler")
         stack.push_async_callback(end_task, task)

@@ -5,6 +5,7 @@ A standby tells that it is one, and nothing else: sums over schedulers are then 
 
 from collections.abc import Iterable, Sequence
 
+from fastvideo.clock import Clock
 from fastvideo.events.reading.gauges import LagGauges, Positions
 from fastvideo.events.store import EventLog
 from fastvideo.scheduling.core import SchedulerCore
@@ -14,6 +15,7 @@ from fastvideo.telemetry.instruments import (
     LEADING,
     LIVE,
     MODEL,
+    QUEUE_AGE,
     QUEUED,
     RESERVED,
     RESOURCE,
@@ -26,8 +28,9 @@ from fastvideo_scheduler.shard import Shard
 class ShardGauges:
     """The gauges of a shard with these models; `run` must run beside it, once a process."""
 
-    def __init__(self, shard: Shard, models: Sequence[str], log: EventLog) -> None:
+    def __init__(self, shard: Shard, models: Sequence[str], log: EventLog, clock: Clock) -> None:
         self._shard = shard
+        self._clock = clock
         self._models = models
         self._lags = LagGauges(log, self._positions)
 
@@ -36,6 +39,7 @@ class ShardGauges:
         metrics.observe(LEADING, lambda: [(float(self._shard.leader is not None), {})])
         metrics.observe(LIVE, lambda: [(core.live_requests, {}) for core in self._cores()])
         metrics.observe(QUEUED, self._queued)
+        metrics.observe(QUEUE_AGE, self._ages)
         metrics.observe(WORKERS, self._workers)
         metrics.observe(RESERVED, lambda: self._amounts("reserved"))
         metrics.observe(FREE, lambda: self._amounts("free"))
@@ -56,6 +60,14 @@ class ShardGauges:
             waiting = core.queued_by_model
             for model_id in dict.fromkeys((*self._models, *waiting)):
                 yield waiting.get(model_id, 0), {MODEL: model_id}
+
+    def _ages(self) -> Iterable[Level]:
+        now = self._clock.now()
+        for core in self._cores():
+            since = core.waiting_since
+            for model_id in dict.fromkeys((*self._models, *since)):
+                age = now - since.get(model_id, now)
+                yield max(0.0, age.total_seconds()), {MODEL: model_id}
 
     def _workers(self) -> Iterable[Level]:
         """A model that no worker has is told, too: that is what one wants to hear of."""

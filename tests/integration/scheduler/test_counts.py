@@ -11,6 +11,7 @@ from fastvideo.telemetry.instruments import (
     LEADING,
     LIVE,
     OUTCOME,
+    QUEUE_AGE,
     QUEUED,
     REQUEST_DURATION,
     REQUESTS_ENDED,
@@ -77,6 +78,7 @@ async def test_gauges_are_the_state_s_and_a_standby_tells_that_it_is_one(
         await stage.submit(name, steps=3)
     await until(lambda: measured.of(LIVE) == 2)
     assert measured.of(QUEUED) == 2
+    assert measured.of(QUEUE_AGE) > 0
     async with ScriptedWorker("w1", [scheduler.address]):
         for name in ("r1", "r2"):
             await stage.ended(name)

@@ -6,6 +6,7 @@ from opentelemetry.trace import StatusCode
 
 from fastvideo.errors import NotFound
 from fastvideo.telemetry import providers, tracing
+from fastvideo.telemetry.config import TelemetryConfig
 
 REMOTE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
@@ -98,4 +99,18 @@ def test_without_an_endpoint_spans_have_ids_and_nothing_is_sent() -> None:
     with telemetry.tracer_provider.get_tracer("t").start_as_current_span("work"):
         assert tracing.current_traceparent()
     assert telemetry.flush()
+    telemetry.shutdown()
+
+
+@pytest.mark.parametrize("sample", [0.0, 1.0])
+def test_a_trace_from_elsewhere_is_recorded_as_its_caller_has_it(sample: float) -> None:
+    telemetry = providers.build("test", TelemetryConfig(trace_sample=sample))
+    tracer = telemetry.tracer_provider.get_tracer("test")
+    for flag, recorded in (("01", True), ("00", False)):
+        context = tracing.context_from(f"{REMOTE[:-2]}{flag}")
+        span = tracer.start_span("door", context=context)
+        assert span.is_recording() is recorded
+        # Events name the trace all the same.
+        assert tracing.traceparent_of(span).split("-")[1] == REMOTE.split("-")[1]
+    assert tracer.start_span("new").is_recording() is bool(sample)
     telemetry.shutdown()
