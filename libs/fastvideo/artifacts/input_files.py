@@ -64,7 +64,7 @@ def _check_latents(data: bytes) -> None:
     if size <= min(_HEADER_BYTES_MAX, len(data) - _LENGTH_BYTES):
         try:
             header = json.loads(data[_LENGTH_BYTES : _LENGTH_BYTES + size])
-        except ValueError:
+        except (ValueError, RecursionError):
             header = None
         if isinstance(header, dict) and "latents" in header:
             return
