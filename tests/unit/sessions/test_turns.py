@@ -49,5 +49,5 @@ async def test_a_conflict_is_tried_again_and_other_errors_are_not() -> None:
         await turns.take("a", refused)
     assert len(tries) == 1
     # Nobody's failure keeps the next from its turn.
-    tries.extend([1, 1, 1])
+    tries[:] = [1, 1, 1]
     assert await turns.take("a", contended) == 4
