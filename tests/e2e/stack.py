@@ -54,7 +54,12 @@ class Stack:
         schedulers: int = 1,
     ) -> None:
         self.data = data
-        self.arguments = ("--workers", str(workers), "--schedulers", str(schedulers))
+        self.arguments: tuple[str, ...] = (
+            "--workers",
+            str(workers),
+            "--schedulers",
+            str(schedulers),
+        )
         self.environment = {
             name: value for name, value in os.environ.items() if not name.startswith("FASTVIDEO_")
         } | {"FASTVIDEO_DATA": str(data), "OMP_NUM_THREADS": "1", "COLUMNS": "120", **environment}
