@@ -97,7 +97,8 @@ class _Application:
         status, body, content_type = 404, b"metrics are at /metrics\n", "text/plain"
         if scope["path"] == PATH and scope["method"] in ("GET", "HEAD"):
             accept = next((value for key, value in scope["headers"] if key == b"accept"), b"")
-            answer = self._scraper.scrape(accept.decode("latin-1"))
+            # Beside the event loop, which has to answer for its gauges meanwhile.
+            answer = await asyncio.to_thread(self._scraper.scrape, accept.decode("latin-1"))
             status, body, content_type = 200, answer.body, answer.content_type
         headers = [
             (b"content-type", content_type.encode()),

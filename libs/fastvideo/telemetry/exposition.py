@@ -50,7 +50,10 @@ class Scrape:
 
 
 class Scraper(MetricReader):
-    """Collects when somebody scrapes; safe to use from any thread, one scrape at a time.
+    """Collects when somebody scrapes, one scrape at a time.
+
+    Scrape from another thread than the event loop's: the SDK lets one reader collect at a time, so
+    a loop that waited for its turn could not answer the one that asks it for gauges.
 
     The SDK forgets exemplars once they were collected. The last of each bucket is kept here, so
     that every scraper sees them; there are no more than series and buckets.

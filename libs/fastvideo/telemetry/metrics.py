@@ -50,7 +50,11 @@ def observe(instrument: Instrument, read: Callable[[], Iterable[Level]]) -> None
         if threading.get_ident() == owner:
             return _observations(read)
         answer: Future[list[Observation]] = Future()
-        loop.call_soon_threadsafe(_answer, answer, read)
+        try:
+            loop.call_soon_threadsafe(_answer, answer, read)
+        except RuntimeError:
+            # Closed by now.
+            return []
         try:
             return answer.result(READ_S_MAX)
         except TimeoutError:

@@ -1,7 +1,9 @@
 """What was measured, in Prometheus's words."""
 
 import asyncio
+import time
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 from opentelemetry.trace import set_span_in_context
@@ -117,3 +119,20 @@ async def test_a_gauge_is_read_where_its_state_lives_whoever_scrapes(scraper: Sc
 )
 def test_a_reason_that_is_no_word_of_ours_is_no_label(reason: str, label: str) -> None:
     assert reason_label(reason) == label
+
+
+async def test_a_scrape_and_another_reader_do_not_wait_for_one_another(
+    telemetry: Telemetry, scraper: Scraper
+) -> None:
+    """Both ask the event loop for gauges, and the SDK lets one collect at a time."""
+    for index in range(20):
+        metrics.observe(
+            replace(MEMORY_USED, name=f"fastvideo.test.{index}"), lambda: [(1.0, {POOL: "weights"})]
+        )
+    began_s = time.monotonic()
+    async with asyncio.TaskGroup() as group:
+        scrapes = [group.create_task(asyncio.to_thread(scraper.scrape)) for _ in range(8)]
+    assert time.monotonic() - began_s < 20 * metrics.READ_S_MAX
+    for scrape in scrapes:
+        # None was given up.
+        assert scrape.result().body.count(b"\nfastvideo_test_") == 20
