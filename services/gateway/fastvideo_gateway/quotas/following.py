@@ -97,7 +97,7 @@ class UsageFollower:
         finally:
             if reading is not None:
                 reading.cancel()
-                await asyncio.wait({reading})
+                await asyncio.gather(reading, return_exceptions=True)
 
     async def _take_in(self, subscription: LogSubscription) -> None:
         batch = await subscription.next_batch()

@@ -1,8 +1,10 @@
 """What events of the log change in the counters, and what a request is predicted to take."""
 
 from collections.abc import Sequence
+from typing import Final
 
 from fastvideo.clock import milliseconds
+from fastvideo.errors import FastVideoError
 from fastvideo.events.catalog import TERMINAL
 from fastvideo.events.records import StoredEvent
 from fastvideo.events.views import event_for_view
@@ -15,11 +17,14 @@ from fastvideo.requests.events import (
 from fastvideo.requests.state import STREAM_PREFIX
 from fastvideo.requests.types import RequestSpec
 from fastvideo.scheduling.cost import CostEstimator, request_phase, request_shape
+from fastvideo.telemetry.logging import get_logger
 from fastvideo_gateway.quotas.types import Accepted, Change, Ended
 
-_WANTED = frozenset({RequestAccepted.__name__, *TERMINAL})
+_LOG: Final = get_logger(__name__)
+
+_WANTED: Final = frozenset({RequestAccepted.__name__, *TERMINAL})
 # Requests whose spec is remembered until they end.
-SPECS_MAX = 20_000
+SPECS_MAX: Final = 20_000
 
 
 class RequestCosts:
@@ -65,7 +70,12 @@ def _is_wanted(stored: StoredEvent) -> bool:
 
 
 def _change(stored: StoredEvent, costs: RequestCosts) -> Change | None:
-    event = event_for_view(stored, "quotas")
+    """None for what cannot be read: counters do without it, as lists do."""
+    try:
+        event = event_for_view(stored, "quotas")
+    except FastVideoError as error:
+        _LOG.error("event left out of quotas", stream=stored.stream_id, error=error.message)
+        return None
     if event is None:
         return None
     at_ms = milliseconds(stored.recorded_at)
