@@ -2,6 +2,7 @@
 
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -79,6 +80,7 @@ def describe(
     from fastvideo.cli.cards import card_record, told_card, told_project
     from fastvideo.deployment.catalog import Catalog
     from fastvideo.deployment.project import project_record, read_project
+    from fastvideo.deployment.servables import find_servable
 
     if not subject or ":" in subject:
         _describe_running(subject or gateway, data, as_json=as_json)
@@ -90,7 +92,10 @@ def describe(
         else:
             told_project(project)
         return
-    entry = Catalog.load(None, checkpoints, packages=tuple(family or ())).get(subject)
+    catalog = Catalog.load(None, checkpoints, packages=tuple(family or ()))
+    entry, program = find_servable(catalog, subject)
+    if program is not None:
+        entry = replace(entry, programs={program.program_id: program})
     if as_json:
         typer.echo(json.dumps(card_record(entry), indent=2))
     else:

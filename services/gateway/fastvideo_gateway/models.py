@@ -32,11 +32,6 @@ class ModelDirectory:
         served = await self._served()
         return tuple(_status(entry, served) for entry in self._catalog.entries)
 
-    async def describe(self, model_id: str) -> ModelStatus:
-        """One model. Raises NotFound naming the known ids."""
-        entry = self._catalog.get(model_id)
-        return _status(entry, await self._served())
-
     async def find(self, name: str) -> tuple[ModelStatus, Servable | None]:
         """The model of an id, and the servable when it is the id of one. Raises NotFound."""
         entry, program = find_servable(self._catalog, name)

@@ -168,13 +168,14 @@ class GatewayService(gateway_pb2_grpc.GatewayServiceServicer):
     ) -> gateway_pb2.DescribeModelResponse:
         refuse_unknown_fields(request)
         require_name("model_id", request.model_id, "the id of a model")
-        model = await self._parts.models.describe(request.model_id)
+        model, servable = await self._parts.models.find(request.model_id)
+        programs = model.entry.programs.values() if servable is None else (servable.program,)
         return gateway_pb2.DescribeModelResponse(
             spec=wire.to_proto(model.entry.card),
             card_digest=model.entry.card_digest,
             ready=model.ready,
             unavailable_reason=model.entry.unavailable_reason,
-            programs=[wire.to_proto(program) for program in model.entry.programs.values()],
+            programs=[wire.to_proto(program) for program in programs],
         )
 
 

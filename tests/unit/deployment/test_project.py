@@ -264,6 +264,8 @@ def test_a_model_and_a_folder_are_described(folder: Path) -> None:
     record = json.loads(run(build(), ["describe", "moving-digits", "--json"]).stdout)
     assert record["card"]["loops"]["denoise"]["unit_kind"] == "diffusion_step"
     assert record["state_schemas"]["wan.decode.v1"]["step"][1]["dtype"] == "uint8"
+    one = json.loads(run(build(), ["describe", "moving-digits/image_to_video", "--json"]).stdout)
+    assert one["programs"] == ["image_to_video"]
     project = json.loads(run(build(), ["describe", str(folder), "--json"]).stdout)
     assert project["training"]["rollout"]["group_size"] == 24
 
