@@ -207,7 +207,7 @@ function fillRow(row, one) {
   setText(parts.id, shortId(one.request_id));
   setText(parts.when, ago(one.accepted_at));
   row.setAttribute("aria-label", `${one.status}: ${one.prompt || one.request_id}, ${one.model_id}, ${ago(one.accepted_at)}`);
-  row.title = one.error || one.queue_reason || "";
+  row.title = one.error || one.queue_reason || (one.expired_at ? "What it made has expired" : "");
   const running = one.status === "running";
   parts.bar.parentElement.hidden = !running;
   if (running) parts.bar.style.transform = `scaleX(${one.progress})`;

@@ -119,7 +119,7 @@ export class RequestView {
   }
 
   update(request, state) {
-    replace(this.chip, glyph(request.status), el("span", { id: "request-status" }, request.status === "running" ? `running ${Math.round(request.progress * 100)} %` : request.status));
+    replace(this.chip, glyph(request.status), el("span", { id: "request-status" }, request.status === "running" ? `running ${Math.round(request.progress * 100)} %` : request.expired_at ? `${request.status}, expired` : request.status));
     this.trouble.hidden = !request.error;
     setText(this.trouble, request.error);
     if (state) replace(this.facts, facts(state));
@@ -135,7 +135,7 @@ export class RequestView {
     const shown = request.media_type.startsWith("video/")
       ? el("video", { src: source, controls: true, loop: true, muted: true, playsinline: true, preload: "metadata", "aria-label": "The generated video" })
       : el("img", { src: source, alt: "The generated image" });
-    const stored = state.artifacts.filter((one) => one.digest);
+    const stored = state.artifacts.filter((one) => one.digest && !one.deleted_at);
     const files = stored.map((one) => el("a", { href: contentPath(one.artifact_id), download: one.name, title: `sha256 ${one.digest}` }, `${one.name} ${bytes(one.size_bytes)}`));
     replace(this.mediaBox, shown, el("figcaption", { class: "files" }, files));
   }
@@ -235,7 +235,7 @@ function unitsOfProgress({ name, payload }, explanation) {
   return explanation.units.filter((unit) => unit.node_id === payload.node_id && unit.step_range.stop === payload.step).map((unit) => unit.unit_id);
 }
 
-function facts({ spec, metrics, latents_digest: latents }) {
+function facts({ spec, metrics, latents_digest: latents, expires_at: expiry, expired_at: expired }) {
   const { sampling } = spec;
   const told = [
     ["size", sampling.width ? `${sampling.width} × ${sampling.height}` : ""],
@@ -247,6 +247,7 @@ function facts({ spec, metrics, latents_digest: latents }) {
     ["priority", spec.priority || ""],
     ["session", spec.session_id],
     ["attempts", metrics && metrics.attempts > 1 ? metrics.attempts : ""],
+    [expired ? "expired" : "kept until", expiry ? moment(expiry) : ""],
     ["latents", latents ? `${latents.slice(0, 12)}…` : ""],
   ];
   return told.filter(([, value]) => value !== "" && value !== null && value !== undefined).map(([name, value]) => el("div", {}, el("dt", {}, name), el("dd", { class: name === "latents" ? "mono" : null, title: name === "latents" ? latents : null }, String(value))));
