@@ -320,6 +320,8 @@ async def _judged(reader: asyncio.StreamReader, ask: Ask, silence_s: float) -> O
             return Outcome(OPEN)
     if not seen:
         return Outcome("CLOSED")
+    if not _final(seen):
+        return Outcome(OPEN)
     head, _, body = _final(seen).partition(b"\r\n\r\n")
     status = head.split(b" ", 2)[1].decode() if head.startswith(b"HTTP/1.1 ") else "none"
     if not status.isdigit() or status.startswith("5"):

@@ -40,9 +40,9 @@ async def test_hostile_calls_of_every_method_are_refused_by_name(place: Place) -
     methods = methods_of(*sorted({name.split("/")[1] for name in METHODS}))
     async with pulse_of(world.gateway.http_address) as pulse:
         check = unchanged(place, await world.size())
-        tally = await rpc_run(world.gateway.address, methods, range(300), ids, check)
+        tally = await rpc_run(world.gateway.address, methods, range(200), ids, check)
     tally.check()
-    assert tally.codes["INVALID_ARGUMENT"] > 100
+    assert tally.codes["INVALID_ARGUMENT"] > 50
     assert pulse.worst_s < GENEROUS_S
 
 
@@ -59,7 +59,7 @@ async def test_hostile_requests_of_every_route_are_refused_by_name(place: Place)
     world = place.world
     ids = await ids_of(place)
     async with pulse_of(world.gateway.http_address) as pulse:
-        tally = await http_run(world.gateway.http_address, range(400), ids)
+        tally = await http_run(world.gateway.http_address, range(250), ids)
     tally.check()
-    assert tally.codes["400"] > 100
+    assert tally.codes["400"] > 50
     assert pulse.worst_s < GENEROUS_S

@@ -1,4 +1,4 @@
-"""Ten thousand hostile inputs against a whole stack: nothing of it falls, swells or falls silent."""
+"""Ten thousand hostile inputs against a whole stack: nothing of it falls, swells or is silent."""
 
 import asyncio
 import logging
