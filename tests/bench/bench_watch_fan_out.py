@@ -34,11 +34,11 @@ from tests.integration.gateway.seeding import story_of
 
 IDS = ("P17",)
 WATCHERS = 1_000
-ROUNDS = 20
+ROUNDS = 15
 PAUSE_S = 0.05
 EVENT_BYTES = 350
 METHOD = "/fastvideo.gateway.v1.GatewayService/WatchRequest"
-IDLE_S = 4.0
+IDLE_S = 3.0
 
 
 class Writer:
