@@ -1,7 +1,10 @@
 """Ten thousand hostile inputs against a whole stack: nothing of it falls, swells or is silent."""
 
 import asyncio
+import base64
+import json
 import logging
+import zlib
 from collections.abc import Iterator, Mapping
 
 import pytest
@@ -14,6 +17,7 @@ from tests.e2e.stack import Stack, running_stack
 from tests.fuzz.judging import Tally
 from tests.fuzz.rpcs import methods_of
 from tests.fuzz.runs import http_run, memory_mib, pulse_of, rpc_run
+from tests.plugins.http import call
 
 _LOG = logging.getLogger(__name__)
 
@@ -35,7 +39,7 @@ INNER: Mapping[str, str] = {
     "scheduler-1": "fastvideo.scheduler.v1.SchedulerService",
     "worker-1": "fastvideo.worker.v1.WorkerService",
 }
-INNER_INPUTS = 300
+INNER_INPUTS = 200
 
 
 @pytest.fixture(scope="module")
@@ -78,6 +82,39 @@ def test_ten_thousand_inputs_change_nothing(stack: Stack) -> None:
     with Client(stack.gateway) as client:
         assert client.get(request_id).status == "completed"
     assert stack.generate("a red three", "--steps", "2", "--seed", "7")["status"] == "completed"
+
+
+def test_images_that_swell_when_they_are_decoded_fail_their_request_alone(stack: Stack) -> None:
+    worker = stack.pid("worker-1")
+    for data in (
+        png(60_000, 60_000),
+        png(65_535, 1, zlib.compress(bytes(200 * 2**20))),
+        png(48, 48),
+    ):
+        url = f"data:image/png;base64,{base64.b64encode(data).decode()}"
+        body = {"prompt": "a red three", "input_reference": {"image_url": url}}
+        answer = asyncio.run(
+            call(
+                stack.address("gateway-http"),
+                "/v1/videos/sync",
+                method="POST",
+                headers={"Content-Type": "application/json", "Accept": "application/json"},
+                body=json.dumps(body).encode(),
+            )
+        )
+        assert answer.status == 400, answer.body
+        assert answer.error["param"], answer.body
+    assert stack.pid("worker-1") == worker
+
+
+def png(width: int, height: int, data: bytes = b"") -> bytes:
+    """A PNG that claims a size, whatever its data are."""
+
+    def chunk(kind: bytes, body: bytes) -> bytes:
+        return len(body).to_bytes(4) + kind + body + zlib.crc32(kind + body).to_bytes(4)
+
+    head = width.to_bytes(4) + height.to_bytes(4) + bytes((8, 2, 0, 0, 0))
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", data) + chunk(b"IEND", b"")
 
 
 def test_services_behind_are_as_stubborn(stack: Stack) -> None:

@@ -16,6 +16,9 @@ INPUT_KINDS: Final = (ArtifactKind.IMAGE, ArtifactKind.LATENT)
 UPLOAD_BYTES_MAX: Final = 16 * 1024 * 1024
 """The largest file that a user may bring."""
 
+UPLOAD_TOO_LARGE: Final = "UPLOAD_TOO_LARGE"
+"""The reason of the refusal of a larger one."""
+
 FIELD: Final = "chunk"
 """The field of the put that holds the bytes."""
 
@@ -30,7 +33,7 @@ def too_large() -> ResourceExhausted:
     """The refusal of a file that is larger than the limit."""
     return ResourceExhausted(
         f"the file is larger than {UPLOAD_BYTES_MAX} bytes",
-        reason="UPLOAD_TOO_LARGE",
+        reason=UPLOAD_TOO_LARGE,
         subject="upload_bytes",
         attributes={"bytes_max": str(UPLOAD_BYTES_MAX)},
     )

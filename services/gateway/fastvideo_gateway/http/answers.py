@@ -7,6 +7,7 @@ from typing import Any, Final
 import pydantic_core
 from starlette.responses import Response
 
+from fastvideo.artifacts.input_files import UPLOAD_TOO_LARGE
 from fastvideo.errors import (
     AlreadyExists,
     Cancelled,
@@ -44,7 +45,9 @@ _STATUSES: Final[tuple[tuple[type[FastVideoError], int], ...]] = (
     (Unavailable, 503),
 )
 # Those of a body that HTTP has a status of its own for.
-_REASONS: Final[Mapping[str, int]] = MappingProxyType({BODY_TOO_LARGE: 413, BODY_TOO_SLOW: 408})
+_REASONS: Final[Mapping[str, int]] = MappingProxyType(
+    {BODY_TOO_LARGE: 413, UPLOAD_TOO_LARGE: 413, BODY_TOO_SLOW: 408}
+)
 INTERNAL: Final = 500
 
 
