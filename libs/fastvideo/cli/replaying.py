@@ -26,6 +26,7 @@ from fastvideo.errors import FastVideoError, Unavailable
 from fastvideo.replay.process import Replays
 from fastvideo.replay.types import ReplayReport, ReplayRequest
 from fastvideo.requests.behavior import BEHAVIOR_PREFIX
+from fastvideo.rpc.tls import ClientTls
 
 EXIT_DIFFERS: Final = 1
 EXIT_NO_ANSWER: Final = 2
@@ -58,14 +59,26 @@ class HereOptions:
                 raise typer.BadParameter("only with --here", param_hint=name)
         return None
 
-    def command(self, gateway: str) -> tuple[str, ...]:
+    def command(self, target: Target) -> tuple[str, ...]:
         """The process that runs it."""
         command = [sys.executable, "-m", "fastvideo.recompute"]
         if self.checkpoints is not None:
             command += ["--checkpoints", str(self.checkpoints)]
         for package in self.families:
             command += ["--family", package]
-        return (*command, "--artifacts", self.artifacts or gateway)
+        if target.tls is not None:
+            command += _tls_options(target.tls)
+        return (*command, "--artifacts", self.artifacts or target.address)
+
+
+def _tls_options(tls: ClientTls) -> list[str]:
+    given = {
+        "--tls-ca": tls.ca,
+        "--tls-cert": tls.certificate,
+        "--tls-key": tls.key,
+        "--tls-peer-name": tls.name or None,
+    }
+    return [str(part) for pair in given.items() if pair[1] is not None for part in pair]
 
 
 def replay(
@@ -105,7 +118,8 @@ async def _run(
             return await client.replay(**given, on_told=on_told)
         logged = await client.logged_run(await _request_of(client, request.subject_id))
     asked = worker_pb2.ReplayRequest(replay=wire.to_proto(request), run=wire.to_proto(logged))
-    replays = Replays(here.command(target.address))
+    environment = {**os.environ, "FASTVIDEO_API_KEY": target.api_key}
+    replays = Replays(here.command(target), environment=environment)
     try:
         async for response in replays.run(asked):
             report = taken(response, on_told)

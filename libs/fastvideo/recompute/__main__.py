@@ -81,7 +81,8 @@ def _replay(
     if not options.artifacts:
         tell(run_replay(asked, run, setup, NoSources(), tell))
         return
-    with ArtifactServiceSources(options.artifacts, _tls(options)) as sources:
+    api_key = os.environ.get(API_KEY, "")
+    with ArtifactServiceSources(options.artifacts, _tls(options), api_key) as sources:
         tell(run_replay(asked, run, setup, sources, tell))
 
 
@@ -90,6 +91,9 @@ def _tls(options: argparse.Namespace) -> ClientTls | None:
         return None
     return ClientTls(options.tls_ca, options.tls_cert, options.tls_key, options.tls_peer_name)
 
+
+API_KEY: Final = "FASTVIDEO_API_KEY"
+"""The variable with what a gateway's door is shown: a command line is seen by everybody."""
 
 _FIELD: Final = {ReplayProgress: "progress", Comparison: "comparison", ReplayReport: "report"}
 

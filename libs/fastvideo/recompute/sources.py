@@ -11,6 +11,7 @@ from fastvideo.blobs import CorruptBlob
 from fastvideo.errors import FailedPrecondition, ResourceExhausted
 from fastvideo.rpc.channel import open_blocking_channel
 from fastvideo.rpc.errors import from_rpc_error
+from fastvideo.rpc.outgoing import metadata_of
 from fastvideo.rpc.tls import ClientTls
 
 BYTES_MAX: Final = 1 << 30
@@ -49,22 +50,26 @@ class ArtifactServiceSources:
     A gateway's address serves artifacts too, but gives blobs to nobody.
     """
 
-    def __init__(self, address: str, tls: ClientTls | None = None) -> None:
+    def __init__(self, address: str, tls: ClientTls | None = None, api_key: str = "") -> None:
+        self._metadata = metadata_of(api_key)
         self._channel = open_blocking_channel(address, tls=tls)
         self._stub: Any = artifacts_pb2_grpc.ArtifactServiceStub(self._channel)
 
     def get(self, artifact_id: str) -> bytes:
         """The bytes of an artifact. Raises NotFound and Unavailable."""
         request = artifacts_pb2.GetArtifactRequest(artifact_id=artifact_id)
-        return _gathered(self._stub.GetArtifact(request, timeout=_TRY_S_MAX), artifact_id)
+        return _gathered(self._call(self._stub.GetArtifact, request), artifact_id)
 
     def blob(self, digest: str) -> bytes:
         """The bytes of a blob. Raises NotFound, Unavailable and CorruptBlob."""
         request = artifacts_pb2.GetBlobRequest(digest=digest)
-        data = _gathered(self._stub.GetBlob(request, timeout=_TRY_S_MAX), digest)
+        data = _gathered(self._call(self._stub.GetBlob, request), digest)
         if hashlib.sha256(data).hexdigest() != digest:
             raise CorruptBlob(f"other bytes came for blob {digest}", subject=digest)
         return data
+
+    def _call(self, method: Any, request: Any) -> Any:
+        return method(request, timeout=_TRY_S_MAX, metadata=self._metadata)
 
     def close(self) -> None:
         """Let go of the connection."""

@@ -38,10 +38,19 @@ class ReplayLimits:
 
 
 class Replays:
-    """Runs one replay at a time; `close` leaves no process behind."""
+    """Runs one replay at a time; `close` leaves no process behind.
 
-    def __init__(self, command: Sequence[str], limits: ReplayLimits | None = None) -> None:
+    `environment` is the process's; None is this one's. Secrets go there, never into the command.
+    """
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        limits: ReplayLimits | None = None,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
         self._command = tuple(command)
+        self._environment = environment
         self._limits = limits or ReplayLimits()
         self._process: asyncio.subprocess.Process | None = None
         self._taken = False
@@ -92,7 +101,12 @@ class Replays:
         pipe = asyncio.subprocess.PIPE
         message = frame(request.SerializeToString())
         process = await asyncio.create_subprocess_exec(
-            *self._command, stdin=pipe, stdout=pipe, stderr=pipe, limit=_LINE_BYTES_MAX
+            *self._command,
+            stdin=pipe,
+            stdout=pipe,
+            stderr=pipe,
+            limit=_LINE_BYTES_MAX,
+            env=self._environment,
         )
         self._process = process
         _LOG.info("replay started", pid=process.pid, kind=int(request.replay.kind))

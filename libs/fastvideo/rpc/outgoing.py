@@ -20,8 +20,13 @@ AddedMetadata = Callable[[], Mapping[str, str]]
 
 def with_key(api_key: str) -> list[grpc.aio.ClientInterceptor]:
     """Interceptors that show a key; none for an empty one."""
-    shown = {AUTHORIZATION: f"Bearer {api_key}"}
+    shown = dict(metadata_of(api_key))
     return _adding(lambda: shown) if api_key else []
+
+
+def metadata_of(api_key: str) -> tuple[tuple[str, str], ...]:
+    """What shows a key, for channels without interceptors; nothing for an empty one."""
+    return ((AUTHORIZATION, f"Bearer {api_key}"),) if api_key else ()
 
 
 def with_tenant() -> list[grpc.aio.ClientInterceptor]:
