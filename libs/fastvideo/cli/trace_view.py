@@ -50,6 +50,7 @@ class _Row:
         words.append(_short(node.name))
         words += [node.detail] if node.detail else []
         words += [f"×{node.count}"] if node.count > 1 else []
+        words += [f"({node.units} units)"] if node.units > node.count else []
         return self.branch + " ".join(words)
 
 
@@ -101,6 +102,7 @@ def _record(node: TraceNode) -> dict[str, Any]:
         "failed": node.failed,
         "message": node.message,
         "requests": node.requests,
+        "units": node.units,
         "orphan": node.orphan,
         "span_id": node.span_id,
         "children": [_record(child) for child in node.children],

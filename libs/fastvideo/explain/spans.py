@@ -108,6 +108,7 @@ def _unit(unit: ExplainedUnit, trace_id: str, stage_id: str, until: datetime) ->
         attributes={
             "fastvideo.batch.kind": unit.kind.value,
             "fastvideo.batch.requests": 1 + others,
+            "fastvideo.batch.units": 1,
         },
     )
 

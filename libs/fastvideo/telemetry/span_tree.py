@@ -17,6 +17,7 @@ _DETAILS: Final = ("fastvideo.batch.kind", "fastvideo.node_id", "fastvideo.stage
 SHARED_KIND: Final = "producer"
 # How many requests share the work, where that is said.
 REQUESTS: Final = "fastvideo.batch.requests"
+UNITS: Final = "fastvideo.batch.units"
 # So many alike are told one by one.
 ALIKE_MAX: Final = 2
 
@@ -44,6 +45,8 @@ class TraceNode:
     message: str = ""
     # The most requests that shared one of them; 1 shared nothing.
     requests: int = 1
+    # Units of work in all of them, the steps of windows one by one; 0 where that is not said.
+    units: int = 0
     # The parent is not among the spans.
     orphan: bool = False
     span_id: str = ""
@@ -124,6 +127,7 @@ def _node(
         failed=int(span.failed),
         message=span.message,
         requests=_requests(span),
+        units=_count(span, UNITS),
         orphan=bool(span.parent_id) and not above,
         span_id=span.span_id,
         trace_id=span.trace_id,
@@ -132,9 +136,14 @@ def _node(
 
 
 def _requests(span: SpanRecord) -> int:
-    if REQUESTS in span.attributes:
-        return int(span.attributes[REQUESTS])
-    return 1 + len(span.links) if span.kind == SHARED_KIND else 1
+    told = _count(span, REQUESTS)
+    return told or (1 + len(span.links) if span.kind == SHARED_KIND else 1)
+
+
+def _count(span: SpanRecord, name: str) -> int:
+    """A number that a span tells; 0 when it tells none."""
+    value = span.attributes.get(name, 0)
+    return int(value) if isinstance(value, int | float) else 0
 
 
 def _begun(span: SpanRecord) -> tuple[int, int, str]:
@@ -187,6 +196,7 @@ def _merged(group: Sequence[TraceNode]) -> TraceNode:
         seconds=sum(node.seconds for node in group),
         self_seconds=sum(node.self_seconds for node in group),
         requests=max(node.requests for node in group),
+        units=sum(node.units for node in group),
         orphan=any(node.orphan for node in group),
         span_id="",
         children=tuple(child for node in group for child in node.children),

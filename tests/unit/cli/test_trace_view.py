@@ -67,7 +67,8 @@ def view() -> TraceView:
     for step in range(20):
         shared = step < 12
         links = (SpanLink(trace_id=MINE, span_id=request),) if shared else ()
-        about = {"fastvideo.batch.kind": "diffusion_step"}
+        # A window of two steps each.
+        about = {"fastvideo.batch.kind": "diffusion_step", "fastvideo.batch.units": 2}
         batch = told.span(
             "scheduler-1",
             "scheduler.batch",
@@ -139,7 +140,7 @@ def test_the_record_has_every_span_and_what_failed() -> None:
 def test_a_narrow_terminal_loses_the_picture_and_no_word() -> None:
     text = tree_text(view(), tuple(map(fold, view().roots)), 40).plain
     for word in (
-        "diffusion_step ×20",
+        "diffusion_step ×20 (40 units)",
         "shared by up to 2 requests",
         "failed: OUT_OF_MEMORY: no room",
     ):
