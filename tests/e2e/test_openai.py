@@ -128,8 +128,9 @@ def test_images_are_distinct_and_as_asked(client: Any, url: str) -> None:
 
 
 def test_models_are_listed_with_what_they_can_do(client: Any) -> None:
-    (model,) = client.models.list().data
+    model, *programs = client.models.list().data
     assert (model.id, model.object, model.ready) == (MODEL, "model", True)
+    assert f"{MODEL}/image_to_video" in {program.id for program in programs}
     assert "text_to_video" in model.capabilities
     assert client.models.retrieve(MODEL).id == MODEL
     with pytest.raises(openai.NotFoundError):
