@@ -71,6 +71,9 @@ def evolve(state: RequestState | None, event: Event) -> RequestState:
     _check_next(state, event)
     if state is None:
         return _begin(event)
+    if isinstance(event.payload, RequestProgressed):
+        # Most of a stream: one copy of the state instead of two.
+        return _progressed(state, event.payload.fraction, event.stream_version)
     state = replace(state, last_sequence=event.stream_version)
     match event.payload:
         case ArtifactCreated(record=record):
@@ -96,9 +99,6 @@ def _evolve_running(state: RequestState, event: Event) -> RequestState:
             started_at = state.started_at or event.metadata.occurred_at
             state = replace(state, status=RequestStatus.RUNNING, queue_reason="")
             return replace(state, started_at=started_at)
-        case RequestProgressed(fraction=fraction):
-            # A restart elsewhere begins again below; what a user saw does not go back.
-            return replace(state, progress=min(1.0, max(state.progress, fraction)))
         case RequestCancelRequested(scope=scope):
             whole = scope.kind not in (CancelScopeKind.LOOP, CancelScopeKind.STREAM)
             return replace(state, cancel_requested=state.cancel_requested or whole)
@@ -110,6 +110,12 @@ def _evolve_running(state: RequestState, event: Event) -> RequestState:
             ended = _ended(state, event, RequestStatus.COMPLETED, metrics)
             return replace(ended, progress=1.0, latents_digest=digest)
     return state
+
+
+def _progressed(state: RequestState, fraction: float, sequence: int) -> RequestState:
+    # A restart elsewhere begins again below; what a user saw does not go back.
+    progress = state.progress if is_terminal(state) else min(1.0, max(state.progress, fraction))
+    return replace(state, last_sequence=sequence, progress=progress)
 
 
 def _check_next(state: RequestState | None, event: Event) -> None:
