@@ -14,7 +14,7 @@ from typing import Protocol, TypeVar
 
 import grpc
 
-from fastvideo.errors import FailedPrecondition, Unavailable
+from fastvideo.errors import Cancelled, FailedPrecondition, Unavailable
 from fastvideo.rpc import handshakes
 from fastvideo.rpc.errors import from_rpc_error
 
@@ -63,6 +63,14 @@ def typed_errors() -> Iterator[None]:
     except grpc.aio.UsageError as error:
         raise FailedPrecondition(
             "the client is closed; make another", reason="CLIENT_CLOSED", subject="client"
+        ) from error
+    except asyncio.CancelledError as error:
+        task = asyncio.current_task()
+        if task is None or task.cancelling():
+            raise
+        # Nobody cancelled the task: gRPC ends so what runs on a channel that is closed.
+        raise Cancelled(
+            "the client was closed meanwhile", reason="CLIENT_CLOSED", subject="client"
         ) from error
 
 

@@ -125,6 +125,24 @@ async def test_a_closed_client_refuses_by_name_and_closes_twice() -> None:
             assert reason_of(caught) == "CLIENT_CLOSED"
 
 
+async def test_closing_ends_what_runs_by_name_and_cancels_nobody() -> None:
+    script = Script(payloads=UNENDED, holds=True, slow_s=60.0)
+    async with serve(script) as server:
+        client = AsyncClient(server.address, policy=POLICY)
+        began = asyncio.Event()
+        running = [
+            asyncio.create_task(client.wait("req_1", on_event=lambda _: began.set())),
+            asyncio.create_task(client.get("req_1")),
+        ]
+        await asyncio.wait_for(began.wait(), 20)
+        await client.close()
+        for task in running:
+            with pytest.raises(Cancelled) as caught:
+                await task
+            assert reason_of(caught) == "CLIENT_CLOSED"
+    assert script.cancelled == []
+
+
 async def test_a_client_belongs_to_the_loop_of_its_first_call() -> None:
     async with client_of(Script()) as client:
         await client.get("req_1")
