@@ -95,6 +95,9 @@ async def test_what_is_asked_wrongly_is_refused_by_name(place: Place) -> None:
     # A bare number is no moment.
     answer = await call(address, "/api/events?until=0.5")
     assert (answer.status, answer.error["field"]) == (400, "until")
+    # An id that a database cannot even look for.
+    answer = await call(address, "/v1/videos?after=a%00b")
+    assert (answer.status, answer.error["param"]) == (400, "after")
     # A method that a path has not names those that it has.
     answer = await call(address, "/v1/videos", method="PATCH")
     assert (answer.status, answer.headers["allow"]) == (405, "GET, HEAD, POST")

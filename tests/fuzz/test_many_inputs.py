@@ -86,11 +86,8 @@ def test_ten_thousand_inputs_change_nothing(stack: Stack) -> None:
 
 def test_images_that_swell_when_they_are_decoded_fail_their_request_alone(stack: Stack) -> None:
     worker = stack.pid("worker-1")
-    for data in (
-        png(60_000, 60_000),
-        png(65_535, 1, zlib.compress(bytes(200 * 2**20))),
-        png(48, 48),
-    ):
+    swelling = zlib.compress(bytes(200 * 2**20))
+    for data in (png(60_000, 60_000), png(65_535, 1, swelling), png(48, 48)):
         url = f"data:image/png;base64,{base64.b64encode(data).decode()}"
         body = {"prompt": "a red three", "input_reference": {"image_url": url}}
         answer = asyncio.run(

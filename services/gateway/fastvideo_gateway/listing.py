@@ -9,6 +9,7 @@ from fastvideo.errors import InvalidField
 from fastvideo.requests.lifetimes import as_of
 from fastvideo.requests.state import TERMINAL_STATUSES
 from fastvideo.requests.types import RequestState, RequestStatus
+from fastvideo.rpc.names import check_name
 from fastvideo.rpc.paging import (
     PAGE_SIZE_MAX,
     PagePosition,
@@ -106,6 +107,7 @@ class Lister:
 
         Raises InvalidField for an `after_id` that is none.
         """
+        check_name("after", after_id)
         await self._freshness.is_fresh(FRESHNESS_WAIT_S)
         after = None
         if after_id:

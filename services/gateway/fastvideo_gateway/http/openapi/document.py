@@ -196,7 +196,7 @@ class _Described:
         file = self._operation.form_file
         if file:
             bodies[FORM] = {
-                "schema": _form(self._resolved(schema), file),
+                "schema": _form(self._resolved(schema), file, self._definitions),
                 "encoding": {file: {"contentType": "image/png, image/jpeg, image/webp"}},
             }
         return bodies
@@ -258,13 +258,23 @@ def _header(header: Header) -> dict[str, Any]:
     }
 
 
-def _form(schema: Mapping[str, Any], file: str) -> dict[str, Any]:
-    """The schema of a body as a form: nothing is null there, and one field is a file."""
-    properties = {name: _without_null(value) for name, value in schema["properties"].items()}
-    properties[file] = {"type": "string", "format": "binary", "description": "The file."}
+def _form(schema: Mapping[str, Any], file: str, definitions: Mapping[str, Any]) -> dict[str, Any]:
+    """The schema of a body as a form: flat, one field a file, and nothing null."""
+    properties: dict[str, Any] = {}
+    for name, value in schema["properties"].items():
+        field = _without_null(value)
+        inner = definitions.get(field.get("$ref", "").removeprefix(_SCHEMAS), {})
+        for part, one in inner.get("properties", {}).items():
+            properties[f"{name}[{part}]"] = _without_null(one)
+        if "properties" not in inner:
+            properties[name] = field
+    parts = [name for name in properties if not name.startswith(f"{file}[")]
     return {
         "type": "object",
-        "properties": properties,
+        "properties": {
+            **{name: properties[name] for name in parts},
+            file: {"type": "string", "format": "binary", "description": "The file."},
+        },
         "required": schema.get("required", []),
         "additionalProperties": False,
     }

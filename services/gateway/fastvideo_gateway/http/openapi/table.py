@@ -95,8 +95,9 @@ _OPENAI: Final[Mapping[str, Operation]] = {
         tag=VIDEOS,
         says=(
             "Ask for a video and wait for it. With `Accept: application/json` the object is the "
-            "answer, with `Accept: text/event-stream` its events as they happen and then the object "
-            "as event `video`, else the file. A caller that goes away takes its request with it."
+            "answer, with `Accept: text/event-stream` its events as they happen and then the "
+            "object as event `video`, else the file. A caller that goes away takes its request "
+            "with it."
         ),
         body=asked.VideoAsked,
         form_file="input_reference",
