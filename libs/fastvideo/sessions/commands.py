@@ -41,6 +41,13 @@ class EndRequest:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ForgetRequest:
+    """A request of the session was deleted."""
+
+    request_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PushText:
     """Somebody gives the session a text."""
 
@@ -60,6 +67,12 @@ class CheckInactivity:
 
 
 SessionCommand = (
-    CreateSession | BeginRequest | EndRequest | PushText | CloseSession | CheckInactivity
+    CreateSession
+    | BeginRequest
+    | EndRequest
+    | ForgetRequest
+    | PushText
+    | CloseSession
+    | CheckInactivity
 )
 """One thing asked of a session."""

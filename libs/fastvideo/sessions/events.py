@@ -20,7 +20,7 @@ class SessionCreated:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionUpdated:
-    """session.updated: a prompt was remembered, or a request began or ended."""
+    """session.updated: a prompt was remembered, or a request began, ended or was forgotten."""
 
     session_id: str = ""
     # The prompt that was remembered, if one was.

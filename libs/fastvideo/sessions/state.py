@@ -16,6 +16,7 @@ from fastvideo.sessions.commands import (
     CloseSession,
     CreateSession,
     EndRequest,
+    ForgetRequest,
     PushText,
     SessionCommand,
 )
@@ -43,6 +44,7 @@ ACTIVE_REQUESTS_MAX: Final = 1_000
 
 REQUEST_BEGAN: Final = "request_began"
 REQUEST_ENDED: Final = "request_ended"
+REQUEST_FORGOTTEN: Final = "request_forgotten"
 CLOSED: Final = "closed"
 INACTIVE: Final = "inactive"
 
@@ -75,6 +77,8 @@ def decide(state: SessionState | None, command: SessionCommand) -> tuple[Session
             return _begun(state, command)
         case EndRequest():
             return _ended(state, command)
+        case ForgetRequest(request_id=request_id):
+            return _forgotten(state, request_id)
         case PushText(pushed=pushed):
             _check_open(state)
             return (SessionTextPushed(session_id=state.session_id, pushed=pushed),)
@@ -212,6 +216,16 @@ def _ended(state: SessionState, command: EndRequest) -> tuple[SessionEvent, ...]
     return (updated,)
 
 
+def _forgotten(state: SessionState, request_id: str) -> tuple[SessionEvent, ...]:
+    """A prompt that was remembered goes with its request."""
+    if all(entry.request_id != request_id for entry in state.prompt_memory):
+        return ()
+    updated = SessionUpdated(
+        session_id=state.session_id, request_id=request_id, change=REQUEST_FORGOTTEN
+    )
+    return (updated,)
+
+
 def _closed(state: SessionState, reason: str) -> tuple[SessionEvent, ...]:
     return (SessionClosed(session_id=state.session_id, reason=reason, memory_released=True),)
 
@@ -230,6 +244,8 @@ def _with_update(state: SessionState, updated: SessionUpdated, event: Event) -> 
     memory = state.prompt_memory
     if updated.remembered is not None:
         memory = _remembering(state, updated.remembered)
+    if updated.change == REQUEST_FORGOTTEN:
+        memory = tuple(one for one in memory if one.request_id != updated.request_id)
     refs = dict.fromkeys((*state.artifact_refs, *updated.artifact_refs))
     return replace(
         state,

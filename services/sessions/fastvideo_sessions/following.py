@@ -6,11 +6,11 @@ from fastvideo.events.catalog import TERMINAL
 from fastvideo.events.records import AppendCommand
 from fastvideo.events.store import EventLog
 from fastvideo.events.types import Event
-from fastvideo.requests.events import RequestAccepted
+from fastvideo.requests.events import RequestAccepted, RequestDeleted
 from fastvideo.requests.reading import read_request
 from fastvideo.requests.state import STREAM_PREFIX
 from fastvideo.requests.types import RequestSpec
-from fastvideo.sessions.commands import BeginRequest, EndRequest, SessionCommand
+from fastvideo.sessions.commands import BeginRequest, EndRequest, ForgetRequest, SessionCommand
 from fastvideo.sessions.conditioning import own_prompt
 from fastvideo.sessions.reading import read_session
 from fastvideo.sessions.recording import Cause
@@ -18,7 +18,7 @@ from fastvideo.sessions.state import begins_at_acceptance, decide
 from fastvideo.telemetry.tracing import span_from
 from fastvideo_sessions.book import SessionBook
 
-TYPES: Final = TERMINAL | {RequestAccepted.__name__}
+TYPES: Final = TERMINAL | {RequestAccepted.__name__, RequestDeleted.__name__}
 """The events that sessions follow."""
 
 
@@ -49,7 +49,9 @@ class RequestFollower:
         if found.state is None:
             return None
         command: SessionCommand = EndRequest(request_id=spec.request_id, artifact_ids=artifact_ids)
-        if isinstance(event.payload, RequestAccepted):
+        if isinstance(event.payload, RequestDeleted):
+            command = ForgetRequest(request_id=spec.request_id)
+        elif isinstance(event.payload, RequestAccepted):
             if begins_at_acceptance(found.state):
                 return None
             command = BeginRequest(

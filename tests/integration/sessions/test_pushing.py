@@ -140,6 +140,15 @@ async def test_a_request_that_is_heard_of_again_after_its_end_does_not_begin_aga
     parts = world.sessions.core.consumer
     assert await parts.handle(event_of(stored)) is None
     assert [e.prompt for e in (await world.get(session_id)).prompt_memory] == ["a red three"]
+    # Deleted, it is not remembered either, and stands before no prompt.
+    delete = gateway_pb2.DeleteRequestRequest(request_id=spec.request_id)
+    await world.gateway.stub.DeleteRequest(delete)
+
+    async def forgotten() -> bool:
+        return not (await world.get(session_id)).prompt_memory
+
+    await eventually(forgotten)
+    assert prompt_of(await ask(world, session_id, "a blue two")) == "a blue two"
 
 
 async def test_one_key_pushes_one_text(world: SessionWorld) -> None:

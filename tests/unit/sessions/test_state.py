@@ -12,6 +12,7 @@ from fastvideo.sessions.commands import (
     CloseSession,
     CreateSession,
     EndRequest,
+    ForgetRequest,
     PushText,
     SessionCommand,
 )
@@ -250,3 +251,16 @@ def test_erased_texts_are_empty_and_later_ones_stay() -> None:
     erased = without_prompts(world.now, at(3))
     assert [text.text for text in erased.context_texts] == ["", "day"]
     assert [entry.prompt for entry in erased.prompt_memory] == [""]
+
+
+def test_the_prompt_of_a_deleted_request_is_forgotten_and_the_others_stay() -> None:
+    world = World()
+    for i in range(3):
+        world.tell(begin(f"r{i}", i), i)
+        world.tell(EndRequest(request_id=f"r{i}"), i)
+    world.tell(begin("r3"), 4)
+    assert world.tell(ForgetRequest(request_id="r1"), 5) == 1
+    assert [entry.request_id for entry in world.now.prompt_memory] == ["r2", "r3"]
+    # What runs is not touched, and a second time there is nothing to forget.
+    assert world.now.cancel_scopes == ("request/r3",)
+    assert world.tell(ForgetRequest(request_id="r1"), 6) == 0
