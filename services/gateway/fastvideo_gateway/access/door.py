@@ -94,7 +94,7 @@ class KeyDoor:
         """
         if not shown:
             raise Unauthenticated(
-                "a key is required, as a bearer token in the header Authorization",
+                "a key is required: in the header Authorization, of the scheme Bearer",
                 reason="KEY_REQUIRED",
             )
         token = ApiToken.parse(shown)

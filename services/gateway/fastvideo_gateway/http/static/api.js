@@ -77,6 +77,8 @@ export function follow(path, event, onMessage, onState) {
       // A browser tries again by itself, unless it was refused.
       if (source?.readyState === EventSource.CLOSED) {
         source = null;
+        // Nobody else says that the key has ended.
+        get("/api/me").catch(() => {});
         setTimeout(open, 3000);
       }
     });
