@@ -83,17 +83,19 @@ async def healthy(world: World) -> AsyncIterator[list[float]]:
 async def test_what_is_too_large_wrong_or_slow_is_told_and_the_gateway_lives_on(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connections, "HEAD_TIMEOUT_S", 0.3)
-    monkeypatch.setattr(bodies, "BODY_TIMEOUT_S", 0.3)
-    monkeypatch.setattr(bodies, "OPENAI_BODY_TIMEOUT_S", 0.3)
-    monkeypatch.setattr(bodies, "LINGER_S_MAX", 0.3)
+    monkeypatch.setattr(bodies, "LINGER_S_MAX", 1.0)
     async with healthy(world) as slowest_s:
-        await _refuse_everything(world)
+        await _refuse_what_is_wrong(world)
+        # Those who ask for health meanwhile keep within these, on a busy machine too.
+        monkeypatch.setattr(connections, "HEAD_TIMEOUT_S", 3.0)
+        monkeypatch.setattr(bodies, "BODY_TIMEOUT_S", 0.3)
+        monkeypatch.setattr(bodies, "OPENAI_BODY_TIMEOUT_S", 0.3)
+        await _refuse_what_is_slow(world)
     # On a machine of its own below 0.1 s; the bound here is for a busy one.
     assert max(slowest_s) < 10.0
 
 
-async def _refuse_everything(world: World) -> None:
+async def _refuse_what_is_wrong(world: World) -> None:
     large = b"a" * (bodies.BODY_BYTES_MAX + 1)
 
     status, error = await answer(
@@ -120,6 +122,8 @@ async def _refuse_everything(world: World) -> None:
     status, error = await answer(world, head("/", *[long] * 40)[:-4])
     assert (status, error["reason"]) == (431, "HEAD_TOO_LARGE")
 
+
+async def _refuse_what_is_slow(world: World) -> None:
     status, error = await answer(world, b"GET / HTT")
     assert (status, error["reason"]) == (408, "HEAD_TOO_SLOW")
     status, error = await answer(world, head("/api/replays", JSON, "Content-Length: 9"), b"{")
