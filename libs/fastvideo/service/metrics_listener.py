@@ -2,8 +2,8 @@
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final
 
 from fastvideo.errors import Unavailable
@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from uvicorn._types import ASGIReceiveCallable, ASGISendCallable, Scope
 
 PATH: Final = "/metrics"
-CONNECTIONS_MAX: Final = 32
-KEEP_ALIVE_S: Final = 60
 STOP_S: Final = 1
 
 
@@ -41,14 +39,7 @@ async def measured(name: str, config: TelemetryConfig) -> AsyncIterator[str]:
 @asynccontextmanager
 async def _listening(listen: str, scraper: Scraper) -> AsyncIterator[str]:
     # A process that is not scraped does without it.
-    import uvicorn
-
-    class Server(uvicorn.Server):
-        """Leaves the process's signals to the service."""
-
-        @contextmanager
-        def capture_signals(self) -> Iterator[None]:
-            yield
+    from fastvideo.service.metrics_server import serving
 
     host, _, port = listen.rpartition(":")
     bare = host.strip("[]")
@@ -57,21 +48,7 @@ async def _listening(listen: str, scraper: Scraper) -> AsyncIterator[str]:
         listening = socket.create_server((bare, int(port)), family=family)
     except OSError as error:
         raise Unavailable(f"cannot listen on {listen}", subject=listen) from error
-    server = Server(
-        uvicorn.Config(
-            _Application(scraper),
-            http="h11",
-            ws="none",
-            lifespan="off",
-            log_config=None,
-            access_log=False,
-            proxy_headers=False,
-            server_header=False,
-            limit_concurrency=CONNECTIONS_MAX,
-            timeout_keep_alive=KEEP_ALIVE_S,
-            timeout_graceful_shutdown=STOP_S,
-        )
-    )
+    server = serving(_Application(scraper), stop_s=STOP_S)
     task = asyncio.create_task(server.serve(sockets=[listening]), name="metrics")
     try:
         yield f"{host}:{listening.getsockname()[1]}"
@@ -103,6 +80,7 @@ class _Application:
         headers = [
             (b"content-type", content_type.encode()),
             (b"content-length", str(len(body)).encode()),
+            (b"connection", b"close"),
         ]
         await send(
             {
