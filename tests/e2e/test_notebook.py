@@ -70,6 +70,7 @@ video
 """
 
 
+@pytest.mark.slow
 def test_a_cell_shows_a_bar_and_then_the_video(
     stack: Stack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
