@@ -51,6 +51,7 @@ async def schemathesis(place: Place, *options: str) -> None:
     assert process.returncode == 0, printed.decode()
 
 
+@pytest.mark.timeout(330)
 async def test_what_is_answered_is_as_documented(keyed_place: Place) -> None:
     await schemathesis(keyed_place, "--phases", "examples,coverage")
 
