@@ -6,7 +6,6 @@ import pytest
 
 from fastvideo.telemetry.redaction import REDACTED, is_secret, redact, redact_text
 
-
 KEY_ID = f"ak_{'01jd2z' * 5}"[:29]
 
 
