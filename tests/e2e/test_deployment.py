@@ -82,6 +82,8 @@ def test_a_request_is_routed_by_the_prices_of_running_cards(stack: Stack, tmp_pa
     assert route.json["engine_id"] == "scheduler-1"
     seconds = {one["engine_id"]: one["device_seconds"] for one in route.json["candidates"]}
     assert seconds["dearer"] == pytest.approx(3 * seconds["scheduler-1"], rel=1e-6)
+    live = stack.run("route", str(asked), "--card", str(there), "--gateway", stack.gateway)
+    assert f"{stack.gateway}/scheduler-1 is predicted to be done first" in live.out
 
 
 @pytest.mark.row("API-13")

@@ -165,14 +165,19 @@ def show_models(target: Target, *, as_json: bool) -> None:
         )
 
 
-def show_deployment(target: Target, *, as_json: bool) -> None:
+def deployment_of(target: Target) -> tuple[EngineOffer, ...]:
     """What the engines behind a gateway offer."""
 
     async def get() -> tuple[EngineOffer, ...]:
         async with target.client() as client:
             return await client.deployment()
 
-    offers = run(get())
+    return run(get())
+
+
+def show_deployment(target: Target, *, as_json: bool) -> None:
+    """The same, shown."""
+    offers = deployment_of(target)
     if as_json:
         print_json(offers_record(offers))
     else:

@@ -1,12 +1,17 @@
 """`fastvideo route`: which engine a request would go to, and why."""
 
 import json
+import os
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from fastvideo.cli.options import AsJson
+
+if TYPE_CHECKING:
+    from fastvideo.deployment.card import EngineOffer
 
 
 def register(app: typer.Typer) -> None:
@@ -19,25 +24,53 @@ def route(
         Path, typer.Argument(metavar="REQUEST.yaml", help="What is asked: model, prompt, sampling.")
     ],
     card: Annotated[
-        list[Path],
+        list[Path] | None,
         typer.Option("--card", help="An engine, as `fastvideo describe --json` wrote it."),
-    ],
+    ] = None,
+    gateway: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--gateway",
+            metavar="HOST:PORT",
+            help="A running deployment, asked now; its engines are named HOST:PORT/ENGINE.",
+        ),
+    ] = None,
     family: Annotated[
         list[str] | None,
         typer.Option("--family", metavar="PACKAGE", help="A family of your own, by import name."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Choose the engine that is predicted to have a request done first. No server is needed."""
+    """Choose the engine that is predicted to have a request done first, among cards and gateways.
+
+    Nothing is submitted; with cards alone no server is needed.
+    """
     from fastvideo.cli.offers import read_offers, route_record, told_route
     from fastvideo.deployment.catalog import Catalog
     from fastvideo.deployment.fleet import choose
     from fastvideo.deployment.routed import read_routed
 
     asked = read_routed(request, Catalog.load(packages=tuple(family or ())))
-    offers = [offer for path in card for offer in read_offers(path)]
+    offers = [offer for path in card or () for offer in read_offers(path)]
+    offers += [offer for address in gateway or () for offer in _asked_now(address)]
     chosen = choose(asked.spec, offers, capability=asked.capability)
     if as_json:
         typer.echo(json.dumps(route_record(chosen), indent=2))
     else:
         told_route(chosen)
+
+
+def _asked_now(gateway: str) -> "list[EngineOffer]":
+    """What a running deployment offers, under names that are its own."""
+    from fastvideo.cli.config import load_config
+    from fastvideo.cli.connection import find_gateway
+    from fastvideo.cli.inspection import deployment_of
+
+    target = find_gateway(load_config(os.environ), gateway, None)
+    return [
+        replace(
+            offer,
+            card=replace(offer.card, engine_id=f"{target.address}/{offer.card.engine_id}"),
+        )
+        for offer in deployment_of(target)
+    ]
