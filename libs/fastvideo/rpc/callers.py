@@ -23,8 +23,10 @@ Entering = Callable[[Mapping[str, str]], AbstractAsyncContextManager[Caller]]
 
 Entering raises Unauthenticated; so does leaving when the caller's time ended meanwhile."""
 
-# Probes and reflection tell nothing of anybody.
-_OPEN_SERVICES: Final = ("/grpc.health.v1.Health/", "/grpc.reflection.")
+# A probe tells nothing of anybody, and is over at once.
+_PROBE: Final = "/grpc.health.v1.Health/Check"
+# Nor do these; but they last, and there are only so many calls at a time.
+_OF_THE_SERVER: Final = ("/grpc.health.v1.Health/", "/grpc.reflection.")
 
 
 class CallerInterceptor(grpc.aio.ServerInterceptor):
@@ -45,10 +47,10 @@ class CallerInterceptor(grpc.aio.ServerInterceptor):
     ) -> Any:
         handler = await continuation(handler_call_details)
         method = handler_call_details.method
-        if handler is None or method.startswith(_OPEN_SERVICES):
+        if handler is None or method == _PROBE:
             return handler
         access = Access.TENANT
-        if self._access is not None:
+        if self._access is not None and not method.startswith(_OF_THE_SERVER):
             access = self._access.get(method, Access.OPERATOR)
         if access is Access.PUBLIC:
             return handler

@@ -11,6 +11,7 @@ import grpc
 import pytest
 import pytest_asyncio
 from google.protobuf import descriptor_pool
+from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from fastvideo.api.artifacts.v1 import artifacts_pb2
@@ -26,6 +27,8 @@ from tests.integration.gateway.worlds import MODEL, submit_message
 from tests.plugins.http import Answer
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+REFLECTION: Final = "grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"
 
 Probe = Callable[[Party, Owned], Awaitable[Any]]
 
@@ -311,6 +314,10 @@ async def test_without_a_key_there_is_nothing(place: Keyed) -> None:
     for method in METHODS:
         error = await refused(raw(nobody, method))
         assert error.reason == "KEY_REQUIRED", method
+    for method in ("grpc.health.v1.Health/Watch", REFLECTION):
+        assert (await refused(raw(nobody, f"/{method}"))).reason == "KEY_REQUIRED", method
+    health: Any = health_pb2_grpc.HealthStub(nobody.channel)
+    await health.Check(health_pb2.HealthCheckRequest())
     for name, access in ROUTES.items():
         if access is not Access.PUBLIC:
             answer = await ask(nobody, name, NOBODYS)
