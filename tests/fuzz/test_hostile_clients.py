@@ -3,8 +3,10 @@
 import asyncio
 import contextlib
 import gc
+import http.client
 import json
 import os
+import resource
 import struct
 from collections.abc import Callable
 from typing import Any
@@ -85,6 +87,35 @@ async def test_callers_who_leave_in_the_middle_of_any_route_leave_nothing(
     async def as_before() -> bool:
         gc.collect()
         return len(asyncio.all_tasks()) <= tasks and this.num_fds() <= files
+
+    await eventually(as_before, timeout_s=60, every_s=0.1)
+    await lives(place)
+
+
+@pytest.mark.slow
+async def test_two_thousand_connections_that_say_nothing_are_let_go(place: Place) -> None:
+    this = psutil.Process()
+    await lives(place)
+    files = this.num_fds()
+    # Each is open on both sides here.
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    count = min(2_000, (soft - files - 200) // 2)
+    opened = [await open_http(place) for _ in range(count)]
+
+    async def answers() -> bool:
+        try:
+            await lives(place)
+        except (OSError, http.client.HTTPException):
+            return False
+        return True
+
+    # All come from one address, which may not have so many: those that say nothing go first.
+    await eventually(answers, timeout_s=60, every_s=0.1)
+    for _, writer in opened:
+        writer.transport.abort()
+
+    async def as_before() -> bool:
+        return this.num_fds() <= files + 10
 
     await eventually(as_before, timeout_s=60, every_s=0.1)
     await lives(place)

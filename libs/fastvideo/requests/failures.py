@@ -28,12 +28,17 @@ def error_detail(error: FastVideoError) -> ErrorDetail:
 
 def error_of(detail: ErrorDetail, kind_name: str = "") -> FastVideoError:
     """The exception of a failure: of the named kind, else of the one that its reason names."""
-    if InvalidField.__name__ == kind_name or detail.reason == InvalidField.default_reason:
+    kind = _BY_NAME.get(kind_name) or _KINDS.get(detail.reason)
+    is_input = InvalidField.__name__ == kind_name or detail.reason == InvalidField.default_reason
+    # A reason that no kind has by default, and what is allowed: input that is wrong in its own way.
+    if is_input or (kind is None and "allowed" in detail.attributes):
         return InvalidField.retold(
-            detail.message, field=detail.subject, attributes=detail.attributes
+            detail.message,
+            field=detail.subject,
+            attributes=detail.attributes,
+            reason=detail.reason or None,
         )
-    kind = _BY_NAME.get(kind_name) or _KINDS.get(detail.reason, FastVideoError)
-    return kind(
+    return (kind or FastVideoError)(
         detail.message,
         reason=detail.reason,
         subject=detail.subject,
