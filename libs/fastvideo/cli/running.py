@@ -17,9 +17,13 @@ from fastvideo.telemetry.config import TelemetryConfig
 T = TypeVar("T")
 
 
-def run(work: Coroutine[Any, Any, T]) -> T:
-    """The result of the coroutine. Ctrl-C and SIGTERM cancel it, then raise KeyboardInterrupt."""
-    telemetry = providers.configure("fastvideo-cli", _telemetry())
+def run(work: Coroutine[Any, Any, T], *, traced: bool = True) -> T:
+    """The result of the coroutine. Ctrl-C and SIGTERM cancel it, then raise KeyboardInterrupt.
+
+    What only looks at traces is not `traced` itself.
+    """
+    untraced = TelemetryConfig(trace_sample=0.0)
+    telemetry = providers.configure("fastvideo-cli", _telemetry() if traced else untraced)
     try:
         return asyncio.run(_until_terminated(work))
     finally:

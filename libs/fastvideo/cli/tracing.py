@@ -43,7 +43,7 @@ def show_trace(
     if trace_id:
         if not _TRACE_ID.fullmatch(trace_id.lower()):
             raise InvalidField("--trace-id", trace_id, "32 hexadecimal digits")
-        view = run(_by_id(config, folder, trace_id.lower()))
+        view = run(_by_id(config, folder, trace_id.lower()), traced=False)
     else:
         target = find_gateway(config, gateway, data)
 
@@ -51,7 +51,7 @@ def show_trace(
             async with target.client() as client:
                 return await _of_request(config, folder, client, request_id)
 
-        view = run(get())
+        view = run(get(), traced=False)
     nodes = view.roots if every else tuple(map(fold, view.roots))
     if as_json:
         print_json(tree_record(view, nodes))
