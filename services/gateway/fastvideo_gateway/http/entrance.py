@@ -19,7 +19,13 @@ COOKIE: Final = "fastvideo_key"
 def guarded(
     routes: Sequence[BaseRoute], rules: Mapping[str, Access], door: Door
 ) -> Sequence[BaseRoute]:
-    """The routes, each behind its rule. Raises LookupError for one that has none."""
+    """The routes, each behind its rule.
+
+    Raises LookupError for one that has none, and for a rule that is no route's.
+    """
+    left = set(rules) - {name for route in routes for name in names_of(route)}
+    if left:
+        raise LookupError(f"access/rules.py names what is not there: {', '.join(sorted(left))}")
     for route in routes:
         accesses = {name.partition(" ")[0]: _rule(rules, name) for name in names_of(route)}
         if isinstance(route, Route | Mount) and set(accesses.values()) != {Access.PUBLIC}:
