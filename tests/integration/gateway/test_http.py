@@ -65,7 +65,8 @@ async def test_one_request_its_explanation_events_and_past_states(world: World) 
     await shard.write()
     path = f"/api/requests/{request_id}"
     whole = (await get(world, path)).json
-    assert whole["state"]["spec"]["inputs"][0] == {"role": "prompt", "text": "a red three"}
+    (text,) = whole["state"]["spec"]["inputs"]
+    assert (text["role"], text["text"]) == ("prompt", "a red three")
     assert whole["state"]["status"] == whole["request"]["status"] == "completed"
 
     told = (await get(world, f"{path}/explanation")).json

@@ -219,7 +219,7 @@ async def test_an_upload_that_breaks_off_stores_nothing_and_frees_its_place(door
 
 async def stored(door: Door, data: bytes) -> None:
     """Upload once there is a place for it."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         while True:
             try:
                 await door.put(data)
@@ -233,7 +233,7 @@ async def stored(door: Door, data: bytes) -> None:
 
 async def full(door: Door) -> FastVideoError:
     """The refusal that comes once all places are taken."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         while True:
             try:
                 await door.through.PutArtifact(iter(messages([b""])))
