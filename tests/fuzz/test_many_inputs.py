@@ -24,9 +24,9 @@ _LOG = logging.getLogger(__name__)
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 INPUTS = 10_000
-WARM = 2_000
+# By then Python and gRPC hold what they need; from then on nothing may grow.
+WARM = 5_000
 AT_ONCE = 8
-# Python and gRPC keep what they once needed; beside that nothing may grow.
 GROWTH_MAX = 1.05
 GENEROUS_S = 10.0
 # The services behind, by the part that serves them. A worker obeys whoever has the newest epoch,
@@ -66,18 +66,18 @@ def test_ten_thousand_inputs_change_nothing(stack: Stack) -> None:
         return calls, asks, pulse.worst_s
 
     gateway = stack.pid("gateway")
-    for tally in asyncio.run(run(range(INPUTS, INPUTS + WARM)))[:2]:
-        tally.check()
+    warm = asyncio.run(run(range(WARM)))
     before = memory_mib(gateway)
-    calls, asks, worst_s = asyncio.run(run(range(INPUTS)))
+    late = asyncio.run(run(range(WARM, INPUTS)))
     after = memory_mib(gateway)
-    calls.check()
-    asks.check()
+    for tally in (*warm[:2], *late[:2]):
+        tally.check()
+    worst_s = max(warm[2], late[2])
     assert stack.pid("gateway") == gateway
     assert after < GROWTH_MAX * before, f"{before:.1f} MiB grew to {after:.1f}"
     assert worst_s < GENEROUS_S
     _LOG.info("memory %.1f to %.1f MiB, health within %.0f ms", before, after, 1_000 * worst_s)
-    _LOG.info("answers: %s, %s", dict(calls.codes), dict(asks.codes))
+    _LOG.info("answers: %s", [dict(tally.codes) for tally in (*warm[:2], *late[:2])])
     # And it works as before.
     with Client(stack.gateway) as client:
         assert client.get(request_id).status == "completed"
