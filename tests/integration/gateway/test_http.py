@@ -65,7 +65,7 @@ async def test_one_request_its_explanation_events_and_past_states(world: World) 
     await shard.write()
     path = f"/api/requests/{request_id}"
     whole = (await get(world, path)).json
-    (text,) = whole["state"]["spec"]["inputs"]
+    text = whole["state"]["spec"]["inputs"][0]
     assert (text["role"], text["text"]) == ("prompt", "a red three")
     assert whole["state"]["status"] == whole["request"]["status"] == "completed"
 
