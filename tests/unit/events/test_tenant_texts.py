@@ -12,6 +12,7 @@ from tests.contract.sealed_texts import accepted
 WRITTEN_BY_TENANTS = {
     "fastvideo.common.v1.TextPart",
     "fastvideo.common.v1.PromptMemoryEntry",
+    "fastvideo.common.v1.PushedText",
 }
 
 
