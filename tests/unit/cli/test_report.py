@@ -129,3 +129,14 @@ def test_an_event_begins_with_its_sequence_number() -> None:
     assert record["sequence"] == 4
     assert record["name"] == "request.progress"
     assert record["request_progressed"]["fraction"] == 0.5
+
+
+def test_what_expires_says_when_and_what_has_expired_says_so() -> None:
+    expires_at = datetime(2026, 1, 2, tzinfo=UTC)
+    kept = replace(COMPLETED, expires_at=expires_at)
+    expired = replace(kept, expired_at=expires_at)
+    assert "expires_at" not in request_record(COMPLETED)
+    assert request_record(kept)["expires_at"] == expires_at.isoformat()
+    assert (request_record(kept)["expired"], request_record(expired)["expired"]) == (False, True)
+    assert "  kept until 2026-01-02 00:00:00 UTC" in request_lines(kept)
+    assert request_lines(expired)[0].endswith("completed, expired")
