@@ -10,6 +10,7 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor, MethodDescri
 from google.protobuf.message import Message
 
 from tests.fuzz import hostile
+from tests.fuzz.samples import SAMPLES
 
 _DEPTH_MAX = 7
 _WHOLES = {
@@ -41,10 +42,42 @@ def methods_of(*services: str) -> list[MethodDescriptor]:
 def rpc_of(random: Random, methods: Sequence[MethodDescriptor], ids: tuple[str, ...]) -> Rpc:
     """A hostile call of one of the methods."""
     method = random.choice(methods)
+    sample = SAMPLES.get(method.name, ())
+    if sample and random.random() < 0.4 and sample[0].DESCRIPTOR is method.input_type:
+        place = random.randrange(len(sample))
+        changed = [
+            _changed(random, one, ids) if i == place else one for i, one in enumerate(sample)
+        ]
+        return _rpc(method, tuple(one.SerializeToString() for one in changed))
     count = random.choice((0, 1, 2, 2, 3, 6)) if method.client_streaming else 1
     messages = tuple(_bytes(random, method.input_type, ids) for _ in range(count))
+    return _rpc(method, messages)
+
+
+def _rpc(method: MethodDescriptor, messages: tuple[bytes, ...]) -> Rpc:
     path = f"/{method.containing_service.full_name}/{method.name}"
     return Rpc(path, bool(method.client_streaming), bool(method.server_streaming), messages)
+
+
+def _changed(random: Random, message: Message, ids: tuple[str, ...]) -> Message:
+    """A copy with one field set to something hostile, at any depth."""
+    copy = type(message)()
+    copy.CopyFrom(message)
+    at: Any = copy
+    while True:
+        field = random.choice(list(at.DESCRIPTOR.fields))
+        value = getattr(at, field.name)
+        if field.message_type is None or _is_map(field) or random.random() < 0.2:
+            break
+        if field.is_repeated and not value:
+            break
+        at = random.choice(list(value)) if field.is_repeated else value
+        if not at.DESCRIPTOR.fields:
+            return copy
+    spoiled = message_of(random, at.DESCRIPTOR, ids, only=field)
+    at.ClearField(field.name)
+    at.MergeFrom(spoiled)
+    return copy
 
 
 def _bytes(random: Random, kind: Descriptor, ids: tuple[str, ...]) -> bytes:
@@ -66,12 +99,20 @@ def _bytes(random: Random, kind: Descriptor, ids: tuple[str, ...]) -> bytes:
     return hostile.spoiled(random, data) if dice < 0.4 else data
 
 
-def message_of(random: Random, kind: Descriptor, ids: tuple[str, ...], depth: int = 0) -> Message:
-    """A message of a type, some of its fields set."""
+def message_of(
+    random: Random,
+    kind: Descriptor,
+    ids: tuple[str, ...],
+    depth: int = 0,
+    only: FieldDescriptor | None = None,
+) -> Message:
+    """A message of a type, some of its fields set, or one of them."""
     message = message_factory.GetMessageClass(kind)()
     chance = random.choice((0.2, 0.5, 0.9))
     for field in kind.fields:
-        if random.random() > chance or depth > _DEPTH_MAX:
+        if only not in (None, field):
+            continue
+        if only is None and (random.random() > chance or depth > _DEPTH_MAX):
             continue
         if _is_map(field):
             _fill_map(random, message, field, ids, depth)
