@@ -198,9 +198,16 @@ def test_one_trace_joins_the_callers_http_request_steps_and_artifact(
     # Both requests of the caller are roots here; its own span is its own affair.
     assert [root["orphan"] for root in found["roots"]] == [True] * len(found["roots"])
     assert _services(found["roots"]) == services
+    # However they were divided over windows and batches.
+    steps = [
+        node["units"]
+        for node in _nodes(found["roots"])
+        if (node["name"], node["detail"]) == ("scheduler.batch", "diffusion_step")
+    ]
+    assert sum(steps) >= STEPS
     shown = stack.run("trace", used)
     assert shown.code == 0
-    assert re.search(rf"scheduler\.batch diffusion_step.*\b{STEPS}( units)?\b", shown.out)
+    assert "scheduler.batch diffusion_step" in shown.out
     assert "its caller's span is not here" in shown.out
 
 
