@@ -33,7 +33,7 @@ from fastvideo_gateway.access.directory import TenantDirectory
 TRIES_MAX: Final = 8
 EVENTS_PER_READ: Final = 500
 # What is written is known here at once; a log that is slow to be read does not hold the answer up.
-SEEN_S_MAX: Final = 2.0
+SEEN_S_MAX: Final = 10.0
 
 Decide = Callable[[TenantState], EventPayload | None]
 
