@@ -70,6 +70,10 @@ BAD: tuple[tuple[dict[str, Any], int, str], ...] = (
     ({"prompt": PROMPT, "seconds": "x"}, 400, "seconds"),
     ({"prompt": PROMPT, "seconds": 1e400}, 400, "seconds"),
     ({"prompt": PROMPT, "seconds": -1}, 400, "seconds"),
+    # Frames beyond any integer were a defect.
+    ({"prompt": PROMPT, "seconds": "60049310053"}, 400, "seconds"),
+    ({"prompt": PROMPT, "seconds": 1e308}, 400, "seconds"),
+    ({"prompt": PROMPT, "seconds": 3, "fps": 0}, 400, "fps"),
     ({"prompt": PROMPT, "seconds": 1, "num_frames": 9}, 400, "seconds"),
     ({"prompt": PROMPT, "fps": 0}, 400, "fps"),
     ({"prompt": PROMPT, "num_inference_steps": 0}, 400, "num_inference_steps"),
