@@ -59,7 +59,7 @@ async def test_what_is_answered_is_as_documented(keyed_place: Place) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(330)
 async def test_whatever_is_asked_is_answered_as_documented(keyed_place: Place) -> None:
-    await schemathesis(keyed_place, "--phases", "fuzzing,stateful", "--max-examples", "60")
+    await schemathesis(keyed_place, "--phases", "fuzzing,stateful", "--max-examples", "30")
 
 
 async def test_every_documented_operation_is_served(keyed_place: Place) -> None:
