@@ -128,7 +128,7 @@ def test_the_summary_of_a_step_is_one_span_one_digest_and_one_event_however_long
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Counted, not timed: what there is to do for a step grows with nothing but its state."""
-    per_step = []
+    largest = []
     for steps in (5, 20):
         states: list[int] = []
         with monkeypatch.context() as patch, recorded_spans() as spans, logged(engine) as log:
@@ -140,13 +140,12 @@ def test_the_summary_of_a_step_is_one_span_one_digest_and_one_event_however_long
         results = sum(len(executed.results) for executed in ran)
         assert results == steps
         assert len(states) == steps
-        event_bytes = sum(len(wire.encode(executed)) for executed in ran) / results
-        per_step.append((max(states), event_bytes))
-    (few_state, few_event), (many_state, many_event) = per_step
+        # Windows differ from run to run: each of their steps has its bytes.
+        for executed in ran:
+            assert len(wire.encode(executed)) <= SUMMARY_EVENT_BYTES_MAX * len(executed.results)
+        largest.append(max(states))
     # Numbers of later steps have a digit more.
-    assert many_state == pytest.approx(few_state, rel=0.01)
-    assert many_event == pytest.approx(few_event, rel=0.1)
-    assert many_event < SUMMARY_EVENT_BYTES_MAX
+    assert largest[1] == pytest.approx(largest[0], rel=0.01)
 
 
 @pytest.mark.row("OBS-04")
