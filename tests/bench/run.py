@@ -25,12 +25,18 @@ def main(wanted: set[str]) -> int:
             continue
         sys.stderr.write(f"{path.stem}: {', '.join(module.IDS)}\n")
         measurements += [m for m in module.measure() if not wanted or m.id in wanted]
-    measurements.sort(key=lambda item: int(item.id.removeprefix("P")))
+    measurements.sort(key=_place)
     sys.stdout.write(f"{table(measurements)}\n\n{write(measurements)}\n")
     for item in measurements:
         if item.note:
             sys.stdout.write(f"{item.id}: {item.note}\n")
     return 0
+
+
+def _place(measurement: Measurement) -> tuple[bool, int, str]:
+    """The numbered ones in order, then the others by name."""
+    number = measurement.id.removeprefix("P")
+    return not number.isdecimal(), int(number) if number.isdecimal() else 0, measurement.id
 
 
 if __name__ == "__main__":

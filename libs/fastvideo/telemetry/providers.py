@@ -23,7 +23,8 @@ from fastvideo.telemetry.tracing import TEXT_CHARACTERS_MAX, AttributeValue
 # When the receiver is slow or away, spans past the queue are dropped, never waited for.
 QUEUE_SPANS_MAX: Final = 4096
 BATCH_SPANS_MAX: Final = 512
-EXPORT_DELAY_MS: Final = 500
+# Each export wakes a thread in every process, so a few spans are not sent at once.
+EXPORT_DELAY_MS: Final = 2_000
 EXPORT_MS_MAX: Final = 5_000
 METRICS_EVERY_MS: Final = 10_000
 SHUTDOWN_S_MAX: Final = 2.0
