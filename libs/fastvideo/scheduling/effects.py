@@ -37,6 +37,9 @@ from fastvideo.scheduling.events import (
 SET_ASIDE: Final = "set aside"
 """How the reason of a restart begins that is none: the request gave its place away."""
 
+OUTRANKS: Final = "has a higher priority"
+"""How the reason of a preemption ends that names another request, which may be another tenant's."""
+
 WorkerCommand = (
     PrepareLoop
     | ExecuteBatch
@@ -152,9 +155,10 @@ def request_event(decision: Decision) -> tuple[str, RequestEvent] | None:
                 message=f"{'waits to go on' if aside else 'begins again'}: {decision.reason}",
                 attempt=decision.attempt,
             )
-        case PreemptRequest():
+        case PreemptRequest(reason=reason):
+            told = f"another request {OUTRANKS}" if reason.endswith(OUTRANKS) else reason
             return decision.request_id, RequestLogged(
-                level="info", message=f"is set aside: {decision.reason}", attempt=decision.attempt
+                level="info", message=f"is set aside: {told}", attempt=decision.attempt
             )
         case CancelLoop(loop=loop):
             return loop.request_id, RequestLogged(

@@ -8,6 +8,7 @@ take turns at each other's cost.
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 
+from fastvideo.scheduling.effects import OUTRANKS
 from fastvideo.scheduling.events import PreemptRequest
 from fastvideo.scheduling.relief import waited_too_long
 from fastvideo.scheduling.state import LiveRequest, Saving, SchedulerState
@@ -27,7 +28,7 @@ def make_room(
                 request_id=victim.request_id,
                 attempt=victim.attempt,
                 worker_id=victim.worker_id,
-                reason=f"{request.request_id} has a higher priority",
+                reason=f"{request.request_id} {OUTRANKS}",
             )
             return
 

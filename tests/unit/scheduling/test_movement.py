@@ -224,6 +224,9 @@ def test_a_request_of_a_higher_class_takes_the_place_of_a_lower_one_which_goes_o
     told = [event for d in world.decisions if (event := request_event(d)) is not None]
     logged = [e for name, e in told if name == "low" and isinstance(e, RequestLogged)]
     assert [e.level for e in logged] == ["info", "info"]
+    # Who has its place may be another tenant's.
+    assert aside.reason == "high has a higher priority"
+    assert logged[0].message == "is set aside: another request has a higher priority"
     assert world.reserved() == {}
 
 
