@@ -53,7 +53,7 @@ from fastvideo_gateway.offers import offered_models
 from fastvideo_gateway.parity import ParityRecorder
 from fastvideo_gateway.past import RequestPast
 from fastvideo_gateway.proxy import ArtifactProxy, SessionProxy
-from fastvideo_gateway.quotas.following import UsageSource
+from fastvideo_gateway.quotas.following import UsageSource, under_way_in
 from fastvideo_gateway.quotas.keeping import KeptQuotas
 from fastvideo_gateway.quotas.shared import RedisLedger
 from fastvideo_gateway.replay_service import replay_service
@@ -110,7 +110,8 @@ def assemble(
     lister = Lister(index, projector, clock)
     standings = Standings(log, clock)
     tenants = TenantDirectory(log, wakeups, polling)
-    usage = UsageSource(log, index.under_way, clock, wakeups, polling)
+    under_way = under_way_in(index, projector, log)
+    usage = UsageSource(log, under_way, clock, wakeups, polling)
     quotas = KeptQuotas(tenants, usage, shared_quotas)
     lifetimes = Lifetimes(tenants, media_ttl_s)
     canceller = Canceller(log, appender, lister, catalog, clock)

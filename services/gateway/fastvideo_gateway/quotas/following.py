@@ -8,11 +8,13 @@ from typing import Final
 
 from fastvideo.clock import Clock, milliseconds
 from fastvideo.errors import Unavailable
+from fastvideo.events.projections.projector import Projector
 from fastvideo.events.store import EventLog
 from fastvideo.events.subscription import LogSubscription, PollLimits
 from fastvideo.events.wakeups import Wakeups
 from fastvideo.requests.types import RequestState
 from fastvideo.telemetry.logging import get_logger
+from fastvideo_gateway.index import RequestIndex
 from fastvideo_gateway.quotas.types import (
     DEVICE_WINDOW_MINUTES,
     Accepted,
@@ -30,6 +32,19 @@ UNDER_WAY_MAX: Final = 5_000
 
 ReadsUnderWay = Callable[[int], Awaitable[tuple[RequestState, ...]]]
 """From a limit to the requests that have not ended."""
+
+
+def under_way_in(index: RequestIndex, projector: Projector, log: EventLog) -> ReadsUnderWay:
+    """Reads of rows that hold what the log holds.
+
+    Older rows tell of requests that ended before the window, which would count for ever.
+    """
+
+    async def read(limit: int) -> tuple[RequestState, ...]:
+        await projector.reached(await log.heads())
+        return await index.under_way(limit)
+
+    return read
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,8 +28,6 @@ ANSWER_S_MAX: Final = 0.1
 # Filling it is nobody's waiting.
 FILL_S_MAX: Final = 5.0
 CONNECTIONS_MAX: Final = 32
-# Requests under way that are told in one call.
-_LIVE_MAX: Final = 5_000
 
 
 class RedisLedger:
@@ -71,7 +69,7 @@ class RedisLedger:
     async def begin(self, positions: Mapping[int, int], live: Sequence[Accepted]) -> None:
         places = [part for place in positions.items() for part in place]
         told = [(one.tenant_id, one.request_id, one.predicted_device_seconds) for one in live]
-        arguments = [part for one in told[:_LIVE_MAX] for part in one]
+        arguments = [part for one in told for part in one]
         async with _answering(FILL_S_MAX):
             await self._begin(
                 [self._prefix], [len(positions), self._prefix + "*", *places, *arguments]
