@@ -1,6 +1,7 @@
 """What is due to go: a projection of the log in Postgres, for the sweeper alone.
 
 It finds work; it decides nothing. Whatever it says is looked up in the log before it is done.
+Nothing is due before its time by the database's clock, too: bytes that go do not come back.
 """
 
 from collections.abc import Sequence
@@ -113,14 +114,15 @@ INSERT INTO erased AS e VALUES ($1, $2)
 """
 
 _TO_EXPIRE: Final = """
-SELECT request_id FROM requests WHERE expires_at <= $1 AND NOT expired ORDER BY expires_at LIMIT $2
+SELECT request_id FROM requests WHERE expires_at <= least($1, now()) AND NOT expired
+    ORDER BY expires_at LIMIT $2
 """
 _DUE: Final = """
 SELECT a.artifact_id, 'deleted' AS reason FROM requests r JOIN artifacts a USING (request_id)
     WHERE r.deleted AND NOT a.deleted
 UNION ALL
 SELECT a.artifact_id, 'expired' FROM requests r JOIN artifacts a USING (request_id)
-    WHERE r.expires_at <= $1 AND NOT r.deleted AND NOT a.deleted
+    WHERE r.expires_at <= least($1, now()) AND NOT r.deleted AND NOT a.deleted
 UNION ALL
 SELECT a.artifact_id, 'tenant_erased' FROM erased e JOIN artifacts a USING (tenant_id)
     WHERE a.completed_at < e.at AND NOT a.deleted

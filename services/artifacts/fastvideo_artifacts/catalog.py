@@ -40,25 +40,8 @@ class Catalog:
         For a tenant only what is the tenant's exists, and not that of a deleted request. Raises
         NotFound, and FailedPrecondition when the bytes of a completed one were lost.
         """
-        state = (await self._history.read(artifact_id)).state
-        if state is None or not is_of(tenant_id, state.record.tenant_id):
-            raise _unknown(artifact_id)
-        record = state.record
-        request = await self._request_of(record)
-        if tenant_id is not None and request is not None and request.deleted_at is not None:
-            raise _unknown(artifact_id)
-        if not state.completed or state.deleted or await self._blobs.exists(record.digest):
-            return record
-        # They may have been given up a moment ago.
-        state = (await self._history.read(artifact_id)).state
-        if state is None or not state.deleted:
-            raise FailedPrecondition(
-                f"the bytes of artifact {artifact_id} are gone from the store",
-                reason="BLOB_MISSING",
-                subject=artifact_id,
-                attributes={"digest": record.digest},
-            )
-        return state.record
+        record, _ = await self._find(artifact_id, tenant_id)
+        return record
 
     async def find_whole(self, artifact_id: str, tenant_id: str | None = None) -> ArtifactRecord:
         """As `find`, for its bytes.
@@ -66,8 +49,7 @@ class Catalog:
         Raises FailedPrecondition also when the artifact is not completed yet, and Gone when it has
         expired or was deleted, whether or not the bytes are there still.
         """
-        record = await self.find(artifact_id, tenant_id)
-        request = await self._request_of(record)
+        record, request = await self._find(artifact_id, tenant_id)
         if request is not None:
             require_media(as_of(request, self._clock.now()), artifact_id)
         if record.deleted_at is not None or (request is not None and request.deleted_at):
@@ -80,9 +62,30 @@ class Catalog:
             )
         return record
 
-    async def _request_of(self, record: ArtifactRecord) -> RequestState | None:
+    async def _find(
+        self, artifact_id: str, tenant_id: str | None
+    ) -> tuple[ArtifactRecord, RequestState | None]:
+        """The record, and the request that made it."""
+        state = (await self._history.read(artifact_id)).state
+        if state is None or not is_of(tenant_id, state.record.tenant_id):
+            raise _unknown(artifact_id)
+        record = state.record
         request_id = record.producer.request_id
-        return await self._requests.read(request_id) if request_id else None
+        request = await self._requests.read(request_id) if request_id else None
+        if tenant_id is not None and request is not None and request.deleted_at is not None:
+            raise _unknown(artifact_id)
+        if not state.completed or state.deleted or await self._blobs.exists(record.digest):
+            return record, request
+        # They may have been given up a moment ago.
+        state = (await self._history.read(artifact_id)).state
+        if state is None or not state.deleted:
+            raise FailedPrecondition(
+                f"the bytes of artifact {artifact_id} are gone from the store",
+                reason="BLOB_MISSING",
+                subject=artifact_id,
+                attributes={"digest": record.digest},
+            )
+        return state.record, request
 
     def read(self, record: ArtifactRecord, start: int, stop: int) -> AsyncIterator[bytes]:
         """The bytes from `start` to before `stop`; a stop of 0 is the end.

@@ -6,6 +6,8 @@ Nobody waits for it: what has expired is refused from that moment, swept or not.
 """
 
 import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
@@ -28,7 +30,7 @@ from fastvideo.requests.state import stream_of as request_stream_of
 from fastvideo.telemetry.logging import get_logger
 from fastvideo.telemetry.tracing import current_traceparent
 from fastvideo.version import program_version
-from fastvideo_artifacts.blob_uses import BlobUses
+from fastvideo_artifacts.blob_uses import BlobUses, KnownBlob
 from fastvideo_artifacts.book import SweepBook
 from fastvideo_artifacts.history import ArtifactHistory
 
@@ -117,7 +119,8 @@ class Sweeper:
         """Tell of lifetimes that have passed."""
         expired = 0
         for request_id in await self._parts.book.to_expire(self._parts.clock.now(), AT_ONCE_MAX):
-            expired += await self._tell_expired(request_id)
+            with _apart("expiry not told", request_id):
+                expired += await self._tell_expired(request_id)
         return expired
 
     async def _tell_expired(self, request_id: str) -> bool:
@@ -135,22 +138,18 @@ class Sweeper:
         """Tell of the artifacts whose bytes go."""
         given_up = 0
         for one in await self._parts.book.due(self._parts.clock.now(), AT_ONCE_MAX):
-            try:
+            with _apart("artifact not given up", one.artifact_id):
                 await self._parts.history.delete(one.artifact_id, one.reason, self._lease.fence)
-            except (Fenced, Unavailable):
-                raise
-            except FastVideoError as error:
-                # One that many write to, or whose stream is damaged, does not keep the others.
-                _LOG.error("artifact not given up", artifact=one.artifact_id, error=error.message)
-            else:
                 given_up += 1
         return given_up
 
     async def _remove(self) -> int:
         """Remove the bytes of digests that no record has."""
         parts = self._parts
-        digests = await parts.book.unused(AT_ONCE_MAX)
-        known = {digest: await parts.uses.read(digest) for digest in digests}
+        known: dict[str, KnownBlob] = {}
+        for digest in await parts.book.unused(AT_ONCE_MAX):
+            with _apart("bytes not removed", digest):
+                known[digest] = await parts.uses.read(digest)
         # A record that is completed from here on changes its digest's stream; one that was
         # completed before is in the book once that has the log of now.
         await self._reached()
@@ -201,6 +200,17 @@ class Sweeper:
         except Conflict:
             return False
         return True
+
+
+@contextmanager
+def _apart(trouble: str, subject: str) -> Iterator[None]:
+    """One that many write to, or whose stream is damaged, does not keep the others."""
+    try:
+        yield
+    except (Fenced, Unavailable):
+        raise
+    except FastVideoError as error:
+        _LOG.error(trouble, subject=subject, error=error.message)
 
 
 async def keep_swept(parts: SweepParts, holder: str, every_s: float) -> None:

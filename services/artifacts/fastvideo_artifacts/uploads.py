@@ -25,7 +25,7 @@ class UploadLimits:
 
 
 class Uploads:
-    """Stores artifacts. What breaks off leaves no completed record and no blob."""
+    """Stores artifacts. What breaks off leaves no completed record and no part of a blob."""
 
     def __init__(
         self, history: ArtifactHistory, blobs: BlobStore, clock: Clock, limits: UploadLimits

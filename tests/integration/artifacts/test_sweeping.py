@@ -6,7 +6,7 @@ import random
 import secrets
 import urllib.request
 from collections.abc import AsyncIterator, Callable
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ import pytest
 
 from fastvideo.artifacts.state import stream_of
 from fastvideo.artifacts.types import ArtifactRecord
-from fastvideo.errors import Conflict, Fenced, Gone, NotFound, Unavailable
+from fastvideo.errors import Conflict, CorruptLog, Fenced, Gone, NotFound, Unavailable
 from fastvideo.requests.sealing import TenantErased
 from fastvideo_artifacts.sweeping import Swept
 from tests.contract.test_blobs import BUCKET, s3_options
@@ -188,6 +188,43 @@ async def test_whoever_lost_the_lease_removes_nothing(shop: Shop) -> None:
     ]
     await shop.store.release_lease(successor)
     assert (await (await shop.sweeper()).sweep()).removed == 1
+
+
+async def test_a_damaged_stream_keeps_nothing_else_from_going(shop: Shop) -> None:
+    await shop.made("req_damaged", b"damaged", ttl_s=TTL_S)
+    await shop.made("req_1", FILM, SHEET, ttl_s=TTL_S)
+    shop.clock.set(shop.clock.now() + timedelta(seconds=TTL_S))
+
+    class Log:
+        """Has one stream that does not fold."""
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(shop.parts.store, name)
+
+        async def read_stream(self, stream_id: str, *args: Any) -> Any:
+            if stream_id == "request-req_damaged":
+                raise CorruptLog("a gap", subject=stream_id)
+            return await shop.parts.store.read_stream(stream_id, *args)
+
+    class Uses:
+        """Cannot tell of one digest."""
+
+        async def read(self, digest: str) -> Any:
+            if digest == digest_of(SHEET):
+                raise CorruptLog("a gap", subject=digest)
+            return await shop.parts.uses.read(digest)
+
+    sweeper = await shop.sweeper(store=Log(), uses=Uses())
+    assert await sweeper.sweep() == Swept(expired=1, given_up=3, removed=2)
+    assert await shop.stored() == {digest_of(SHEET)}
+
+
+async def test_a_clock_that_is_ahead_removes_nothing_before_its_time(shop: Shop) -> None:
+    shop.clock.set(datetime.now(UTC))
+    await shop.made("req_1", FILM, ttl_s=3600)
+    shop.clock.set(shop.clock.now() + timedelta(hours=2))
+    assert not await (await shop.sweeper()).sweep()
+    assert await shop.stored() == {digest_of(FILM)}
 
 
 class Killed(Exception):
