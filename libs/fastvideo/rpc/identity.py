@@ -46,14 +46,9 @@ ANYBODY: Final = Caller(tenant_id=DEFAULT_TENANT, role=Role.OPERATOR)
 _CALLER: Final[ContextVar[Caller]] = ContextVar("fastvideo_caller")
 
 
-def caller_or_none() -> Caller | None:
-    """Who made the call that runs now; None where no door said so."""
-    return _CALLER.get(None)
-
-
 def current_caller() -> Caller:
     """Who made the call that runs now. Unauthenticated when no door said so."""
-    caller = caller_or_none()
+    caller = _CALLER.get(None)
     if caller is None:
         raise Unauthenticated("nobody said who calls")
     return caller

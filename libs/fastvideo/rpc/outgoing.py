@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import grpc
 
-from fastvideo.rpc.identity import caller_or_none
+from fastvideo.rpc.identity import current_tenant
 
 AUTHORIZATION: Final = "authorization"
 
@@ -30,13 +30,16 @@ def metadata_of(api_key: str) -> tuple[tuple[str, str], ...]:
 
 
 def with_tenant() -> list[grpc.aio.ClientInterceptor]:
-    """Interceptors that hand on whose call it is that makes this one."""
+    """Interceptors that hand on whose call it is that makes this one.
+
+    Where no door said so the call raises Unauthenticated: without a tenant it would be taken for a
+    service's own, which sees every tenant's.
+    """
     return _adding(_tenant)
 
 
 def _tenant() -> Mapping[str, str]:
-    caller = caller_or_none()
-    return {} if caller is None else {TENANT: caller.tenant_id}
+    return {TENANT: current_tenant()}
 
 
 def _adding(added: AddedMetadata) -> list[grpc.aio.ClientInterceptor]:
