@@ -14,7 +14,8 @@ from fastvideo_gateway.access.door import AdminKey, KeyDoor, OpenDoor
 AUTH: Final = "FASTVIDEO_AUTH"
 ADMIN_KEY_FILE: Final = "FASTVIDEO_ADMIN_KEY_FILE"
 
-_LOOPBACK: Final = ("127.0.0.1", "localhost", "[::1]", "::1")
+LOOPBACK: Final = ("127.0.0.1", "localhost", "[::1]", "::1")
+"""Hosts that nobody but this machine reaches."""
 
 
 class Auth(StrEnum):
@@ -41,6 +42,11 @@ class AccessConfig:
         return KeyDoor(directory, admin, clock)
 
 
+def is_loopback(listen: str) -> bool:
+    """Whether "host:port" is for this machine alone."""
+    return listen.rpartition(":")[0] in LOOPBACK
+
+
 def access_of(given: str, admin_key_file: Path | None, listens: Sequence[str]) -> AccessConfig:
     """What FASTVIDEO_AUTH and FASTVIDEO_ADMIN_KEY_FILE say; an empty `given` is open.
 
@@ -51,7 +57,7 @@ def access_of(given: str, admin_key_file: Path | None, listens: Sequence[str]) -
         raise InvalidField(AUTH, given, " or ".join(Auth))
     auth = Auth(given or Auth.OPEN)
     for listen in listens:
-        if auth is Auth.OPEN and listen and listen.rpartition(":")[0] not in _LOOPBACK:
+        if auth is Auth.OPEN and listen and not is_loopback(listen):
             allowed = (
                 f"{Auth.KEYS}, since the gateway listens on {listen}, which others reach too; "
                 f"set {AUTH}={Auth.KEYS} and {ADMIN_KEY_FILE}, or listen on 127.0.0.1"

@@ -8,13 +8,13 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from fastvideo.errors import FailedPrecondition, FastVideoError, InvalidField, ResourceExhausted
+from fastvideo_gateway.access.config import LOOPBACK, is_loopback
 from fastvideo_gateway.http.answers import error_record
 from fastvideo_gateway.http.bodies import Bodies, Body, bytes_max_of, too_large
 from fastvideo_gateway.http.connections import HEAD_BYTES_MAX
 from fastvideo_gateway.http.refusals import refusal
 
 _SAFE_METHODS: Final = ("GET", "HEAD", "OPTIONS")
-_LOOPBACK: Final = ("127.0.0.1", "localhost", "[::1]", "::1")
 _HEADERS: Final[Mapping[str, str]] = MappingProxyType(
     {
         "X-Content-Type-Options": "nosniff",
@@ -37,7 +37,7 @@ class Guard:
     def __init__(self, app: ASGIApp, listen: str) -> None:
         self._app = app
         self._bodies = Bodies()
-        self._local_only = listen.rpartition(":")[0] in _LOOPBACK
+        self._local_only = is_loopback(listen)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -65,7 +65,7 @@ class Guard:
     def _refusal(self, scope: Scope, headers: Headers) -> tuple[int, FastVideoError] | None:
         path = scope["path"]
         name = headers.get("host", "").rpartition(":")[0] or headers.get("host", "")
-        if self._local_only and not path.startswith("/health/") and name not in _LOOPBACK:
+        if self._local_only and not path.startswith("/health/") and name not in LOOPBACK:
             return 421, InvalidField("Host", name, "localhost or 127.0.0.1")
         if scope["method"] not in _SAFE_METHODS and _is_of_another_site(headers):
             return 403, FailedPrecondition(
