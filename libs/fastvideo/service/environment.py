@@ -53,13 +53,14 @@ class Environment:
             raise InvalidField(name, value, "on or off")
         return value == "on"
 
-    def count(self, name: str, default: int, *, least: int = 1) -> int:
-        """A whole number, `least` or more."""
+    def count(self, name: str, default: int, *, least: int = 1, most: int | None = None) -> int:
+        """A whole number, `least` or more and no more than `most`."""
         value = self.text(name)
         if not value:
             return default
-        if not value.isdecimal() or int(value) < least:
-            raise InvalidField(name, value, f"a whole number, {least} or more")
+        if not value.isdecimal() or int(value) < least or (most is not None and int(value) > most):
+            bound = "or more" if most is None else f"to {most}"
+            raise InvalidField(name, value, f"a whole number, {least} {bound}")
         return int(value)
 
     def count_or_auto(self, name: str) -> int | None:

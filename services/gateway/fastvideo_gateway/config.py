@@ -5,6 +5,7 @@ from pathlib import Path
 
 from fastvideo.events.open_log import LogConfig, master_key_of
 from fastvideo.events.sealing.keys import MasterKey
+from fastvideo.requests.lifetimes import TTL_S_MAX
 from fastvideo.rpc.tls import TlsConfig
 from fastvideo.service import Environment
 from fastvideo.service.tls import tls_of
@@ -84,7 +85,7 @@ def load_config(environment: Environment) -> Config:
         models=environment.words("FASTVIDEO_MODELS") or None,
         checkpoints=environment.path("FASTVIDEO_CHECKPOINTS"),
         families=environment.words("FASTVIDEO_FAMILIES"),
-        media_ttl_s=environment.count("FASTVIDEO_MEDIA_TTL_S", 0, least=0),
+        media_ttl_s=environment.count("FASTVIDEO_MEDIA_TTL_S", 0, least=0, most=TTL_S_MAX),
         log_level=environment.log_level,
         telemetry=environment.telemetry,
     )

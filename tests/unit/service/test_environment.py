@@ -17,6 +17,7 @@ from fastvideo.telemetry.config import TelemetryConfig
         (lambda e: e.count("X", 1), "0"),
         (lambda e: e.count("X", 1), "-1"),
         (lambda e: e.count("X", 1), "many"),
+        (lambda e: e.count("X", 1, most=9), "10"),
         (lambda e: e.count_or_auto("X"), "0"),
         (lambda e: e.number("X", 1.0, least=0.2), "0.1"),
         (lambda e: e.number("X", 1.0, least=0.0), "nan"),
