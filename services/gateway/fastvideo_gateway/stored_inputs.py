@@ -40,7 +40,7 @@ class StoredInputs:
         """Check every part that names an artifact.
 
         Raises NotFound for one that is not stored, FailedPrecondition for one that is not
-        complete and InvalidField for one of another kind.
+        complete or whose bytes were given up, and InvalidField for one of another kind.
         """
         for index, part in enumerate(draft.inputs):
             if isinstance(part, ImagePart | VideoPart | AudioPart | LatentPart):
@@ -70,6 +70,12 @@ def _check_record(record: ArtifactRecord, path: str, kind: ArtifactKind, tenant_
         raise FailedPrecondition(
             f"artifact {record.artifact_id} is not complete yet",
             reason="ARTIFACT_INCOMPLETE",
+            subject=path,
+        )
+    if record.deleted_at is not None:
+        raise FailedPrecondition(
+            f"the bytes of artifact {record.artifact_id} are gone: it expired or was deleted",
+            reason="ARTIFACT_GONE",
             subject=path,
         )
 

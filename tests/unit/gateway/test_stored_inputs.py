@@ -1,5 +1,6 @@
 """Parts that name artifacts."""
 
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import grpc
@@ -12,6 +13,8 @@ from fastvideo.errors import FailedPrecondition, FastVideoError, InvalidField, N
 from fastvideo.requests.draft import RequestDraft
 from fastvideo.requests.types import LatentPart, TextPart
 from fastvideo_gateway.stored_inputs import StoredInputs
+
+AT = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 class Artifacts:
@@ -38,7 +41,7 @@ def record(kind: ArtifactKind, digest: str = "d", tenant_id: str = "t") -> Artif
         kind=kind,
         digest=digest,
         producer=Producer(),
-        created_at=datetime(2026, 1, 1, tzinfo=UTC),
+        created_at=AT,
         tenant_id=tenant_id,
     )
 
@@ -65,6 +68,7 @@ async def test_a_complete_artifact_of_the_parts_kind_is_taken() -> None:
         (Artifacts(record(ArtifactKind.LATENT, tenant_id="other")), NotFound),
         (Artifacts(record(ArtifactKind.VIDEO)), InvalidField),
         (Artifacts(record(ArtifactKind.LATENT, digest="")), FailedPrecondition),
+        (Artifacts(replace(record(ArtifactKind.LATENT), deleted_at=AT)), FailedPrecondition),
     ],
 )
 async def test_another_is_refused_by_the_name_of_its_field(
