@@ -220,12 +220,12 @@ def servable_object(status: ModelStatus, servable: Servable) -> Model:
 
 
 def _error(state: RequestState) -> VideoFailure | None:
-    if state.error is None and state.expired_at is not None:
+    if state.error is not None:
+        return VideoFailure(code=state.error.reason.lower(), message=state.error.message)
+    if state.status is RequestStatus.COMPLETED and state.expired_at is not None:
         message = f"its files expired at {state.expired_at:%Y-%m-%d %H:%M:%S} UTC"
         return VideoFailure(code=EXPIRED.lower(), message=message)
-    if state.error is None:
-        return None
-    return VideoFailure(code=state.error.reason.lower(), message=state.error.message)
+    return None
 
 
 def _text(state: RequestState, role: str) -> str | None:
