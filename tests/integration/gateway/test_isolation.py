@@ -337,7 +337,8 @@ QUERIES: Final[Mapping[str, str]] = {
     "GET /api/requests/{request_id}/place": "?before=2026-01-01T00:00:00Z",
 }
 
-# Routes for tenants that say nothing of a thing with an id; each has a test below.
+# Routes for tenants that say nothing of a thing with an id. Tests of lists are below, that of
+# /api/live is in test_keys.py; the others know of nobody's things.
 HTTP_ANSWERED: Final = {
     "GET /api/me",
     "GET /api/live",

@@ -206,6 +206,31 @@ async def test_keys_and_policies_reach_another_replica_and_a_later_one(
     assert answer.policy.requests_per_minute == 7
 
 
+@pytest.mark.row("DEP-13")
+async def test_what_changes_is_told_to_those_whose_it_is(place: Keyed) -> None:
+    a, b = await place.join("a"), await place.join("b")
+    host, _, port = place.world.gateway.http_address.rpartition(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    shown = f"Host: localhost\r\nAuthorization: Bearer {b.key}"
+    writer.write(f"GET /api/live HTTP/1.1\r\n{shown}\r\n\r\n".encode())
+    seen = b""
+
+    async def until(wanted: str) -> None:
+        nonlocal seen
+        while wanted.encode() not in seen:
+            read = await reader.read(65_536)
+            assert read, seen
+            seen += read
+
+    async with asyncio.timeout(60):
+        await until(": open")
+        theirs = (await a.gateway.SubmitRequest(submit_message())).state.spec.request_id
+        own = (await b.gateway.SubmitRequest(submit_message())).state.spec.request_id
+        await until(own)
+    writer.close()
+    assert theirs.encode() not in seen
+
+
 async def test_no_secret_is_in_the_log_nor_in_what_is_told(place: Keyed) -> None:
     acme = await place.join("acme")
     secret = acme.key[-43:]

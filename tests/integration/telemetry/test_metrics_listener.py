@@ -55,11 +55,12 @@ async def test_it_tells_what_runs_and_nothing_else() -> None:
 
 
 async def test_who_does_not_ask_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(metrics_server, "HEAD_S_MAX", 0.1)
-    async with measured("worker", ANYWHERE) as address, connected(address) as (reader, writer):
-        writer.write(b"GET /metrics HTTP/1.1\r\nHost:")
-        async with asyncio.timeout(WAIT_S):
-            assert await reader.read() == b""
+    async with measured("worker", ANYWHERE) as address:
+        with monkeypatch.context() as impatient:
+            impatient.setattr(metrics_server, "HEAD_S_MAX", 0.1)
+            async with connected(address) as (reader, writer), asyncio.timeout(WAIT_S):
+                writer.write(b"GET /metrics HTTP/1.1\r\nHost:")
+                assert await reader.read() == b""
         assert (await call(address, "/metrics")).status == 200
 
 
