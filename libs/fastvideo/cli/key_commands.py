@@ -16,7 +16,7 @@ from fastvideo.cli.connection import Target
 from fastvideo.cli.failures import tell
 from fastvideo.cli.running import run
 from fastvideo.client.keys import ApiKeyInfo, NewKey
-from fastvideo.errors import AlreadyExists
+from fastvideo.errors import AlreadyExists, InvalidField
 from fastvideo.requests.tenants import TenantPolicy
 from fastvideo.rpc.api_keys import ApiToken
 
@@ -24,11 +24,19 @@ ADMIN_KEY_ID = "admin"
 _PAGE_SIZE = 200
 
 
+def expiry(now: datetime, days: float) -> datetime:
+    """When a key of so many days ends. Raises InvalidField for days that no calendar has."""
+    try:
+        return now + timedelta(days=days)
+    except (OverflowError, ValueError):
+        raise InvalidField("--days", f"{days:g}", "days, up to the year 9999") from None
+
+
 def create_key(
     target: Target, name: str, tenant_id: str, role: str, days: float | None, *, as_json: bool
 ) -> None:
     """Make a key and show it: on standard output nothing but the key, so that it can be piped."""
-    expires_at = None if days is None else datetime.now(UTC) + timedelta(days=days)
+    expires_at = None if days is None else expiry(datetime.now(UTC), days)
 
     async def work() -> NewKey:
         async with target.client() as client:
