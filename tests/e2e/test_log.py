@@ -60,7 +60,7 @@ def test_filters_narrow_what_is_shown(stack: Stack, record: Any) -> None:
     nothing = stack.run("log", "show", *arguments, "--until", "1h")
     assert nothing.code == 1
     wrong = stack.run("log", "show", "--type", "artefact.created")
-    assert (wrong.code, "artifact.created" in wrong.err) == (1, True)
+    assert (wrong.code, "artifact.created" in wrong.err) == (2, True)
 
 
 def test_tail_tells_each_event_of_a_request_as_it_comes(stack: Stack) -> None:

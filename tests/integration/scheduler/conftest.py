@@ -49,10 +49,16 @@ class Stage:
     dsn: str
     nats_url: str
     stack: AsyncExitStack
+    # Whether a scheduler of this stage has led.
+    has_led: bool = False
 
     async def scheduler(self, name: str = "scheduler-1", **changes: object) -> RunningScheduler:
-        """Start a scheduler; it ends with the test."""
-        return await self.stack.enter_async_context(self.scheduling(name, **changes))
+        """Start a scheduler; it ends with the test. The first one leads before others come."""
+        running = await self.stack.enter_async_context(self.scheduling(name, **changes))
+        if not self.has_led:
+            await until(lambda: running.shard.leader is not None)
+            self.has_led = True
+        return running
 
     def scheduling(self, name: str = "scheduler-1", **changes: object):
         config = Config(
@@ -116,8 +122,18 @@ class Stage:
             assert time.monotonic() < deadline, [event.type for event in history]
             await asyncio.sleep(0.01)
 
-    async def status(self, scheduler: RunningScheduler) -> scheduler_pb2.GetStatusResponse:
-        async with open_channel(scheduler.address) as channel:
+    async def until_leads(self, address: str) -> None:
+        """Wait until the scheduler of another process leads."""
+        deadline = time.monotonic() + WAIT_S
+        while not (await self.status(address)).leader:
+            assert time.monotonic() < deadline, "it does not lead"
+            await asyncio.sleep(0.01)
+        self.has_led = True
+
+    async def status(self, scheduler: RunningScheduler | str) -> scheduler_pb2.GetStatusResponse:
+        """What a scheduler, or the one at an address, says of itself."""
+        address = scheduler if isinstance(scheduler, str) else scheduler.address
+        async with open_channel(address) as channel:
             stub = scheduler_pb2_grpc.SchedulerServiceStub(channel)
             return await stub.GetStatus(scheduler_pb2.GetStatusRequest(), timeout=5.0)
 

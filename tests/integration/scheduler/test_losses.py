@@ -155,6 +155,7 @@ async def test_a_standby_takes_over_and_no_loop_begins_again(stage: Stage):
     address = f"127.0.0.1:{port}"
     with scheduler_process(stage, port) as process:
         await until(lambda: listens(port))
+        await stage.until_leads(address)
         standby = await stage.scheduler("scheduler-2")
         worker = ScriptedWorker("w1", [address, standby.address])
         await stage.stack.enter_async_context(worker)
