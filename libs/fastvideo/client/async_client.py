@@ -22,10 +22,15 @@ from fastvideo.api.sessions.v1 import sessions_pb2_grpc
 from fastvideo.artifacts.types import ArtifactKind, ArtifactRecord
 from fastvideo.client.batch_file import BatchItem
 from fastvideo.client.batches import AT_ONCE, BatchResult, OnItem, run_batch
-from fastvideo.client.calling import Calls
-from fastvideo.client.calls import CallPolicy
+from fastvideo.client.calls import CallPolicy, Calls
 from fastvideo.client.downloads import Download, save
-from fastvideo.client.ending import abandon, require_completed, waited, within
+from fastvideo.client.ending import (
+    abandon,
+    check_timeout,
+    require_completed,
+    waited,
+    within,
+)
 from fastvideo.client.event_log import LogClient
 from fastvideo.client.generation import Generation
 from fastvideo.client.keys import KeyClient
@@ -89,8 +94,8 @@ class AsyncClient(SessionCalls, PastCalls):
         self._sessions = sessions_pb2_grpc.SessionServiceStub(self._channel)
         self._log = log_pb2_grpc.EventLogServiceStub(self._channel)
         self._replays = replay_pb2_grpc.ReplayServiceStub(self._channel)
-        self.log = LogClient(self._log, self._policy)
-        self.keys = KeyClient(keys_pb2_grpc.KeyServiceStub(self._channel), self._policy)
+        self.log = LogClient(self._log, self._calls)
+        self.keys = KeyClient(keys_pb2_grpc.KeyServiceStub(self._channel), self._calls)
 
     async def __aenter__(self) -> Self:
         return self
@@ -261,6 +266,7 @@ class AsyncClient(SessionCalls, PastCalls):
 
         Raises what the request failed of, and Cancelled when somebody cancelled it.
         """
+        check_timeout(timeout_s)
         with tracing.span("fastvideo.generate", kind=SpanKind.CLIENT):
             submitted = await self.submit(prompt, **options)
             ended = await self.wait(

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from fastvideo.client.batch_file import ID, BatchItem
+from fastvideo.client.ending import waited
 from fastvideo.errors import (
     Cancelled,
     FailedPrecondition,
@@ -201,7 +202,7 @@ async def _generate(
             return replace(result, status="refused", error=_error(error))
         result = replace(result, status=_ACCEPTED, request_id=request_id)
     try:
-        state = await client.wait(result.request_id)
+        state = await _ended(client, result.request_id)
         result = replace(
             result,
             status=state.status.value,
@@ -214,6 +215,12 @@ async def _generate(
     except (FastVideoError, OSError) as error:
         status = _UNFETCHED if result.completed else result.status
         return replace(result, status=status, files={}, error=_error(error))
+
+
+async def _ended(client: "AsyncClient", request_id: str) -> RequestState:
+    """The request once it has ended. Nothing of it is shown, in a notebook neither."""
+    await waited(client.watch(request_id), request_id, None, None, progress=False)
+    return await client.get(request_id)
 
 
 async def _submit_with_room(

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Final
 
 from fastvideo import wire
 from fastvideo.api.events.v1 import log_pb2
-from fastvideo.client.calls import CallPolicy, call
+from fastvideo.client.calls import Calls
 from fastvideo.scheduling.traces import BehaviorRecorded
 
 if TYPE_CHECKING:
@@ -18,14 +18,14 @@ async def behaviors(
     stub: "EventLogServiceAsyncStub",
     where: Mapping[str, str],
     limit: int | None,
-    policy: CallPolicy,
+    calls: Calls,
 ) -> AsyncGenerator[BehaviorRecorded, None]:
     """At most `limit` records of which every condition holds."""
     token, left = "", limit
     while left is None or left > 0:
         size = PAGE_SIZE if left is None else min(left, PAGE_SIZE)
         request = log_pb2.ListBehaviorsRequest(where=where, page_size=size, page_token=token)
-        answer = await call(stub.ListBehaviors, request, policy)
+        answer = await calls(stub.ListBehaviors, request)
         for message in answer.behaviors:
             yield wire.from_proto(BehaviorRecorded, message)
         left = None if left is None else left - len(answer.behaviors)

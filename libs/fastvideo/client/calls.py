@@ -1,22 +1,26 @@
-"""One call: a deadline over all its tries, typed errors, and retries where they are safe.
+"""Calls: a deadline over all their tries, typed errors, and retries of what may be tried again.
 
-Every call of this client may be tried again: reads change nothing, a submit carries an
-idempotency key, a cancel says the same thing twice, and the same file is stored once.
+`Calls` is what all calls of one client share: where they go, how patient they are, and whether
+they may.
 """
 
 import asyncio
+import os
 import random
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from dataclasses import dataclass, replace
+from typing import Any, Final, Protocol, TypeVar
 
 import grpc
 
-from fastvideo.errors import Cancelled, FailedPrecondition, Unavailable
+from fastvideo.errors import Cancelled, FailedPrecondition, InvalidField, Unavailable
 from fastvideo.rpc import handshakes
 from fastvideo.rpc.errors import from_rpc_error
+from fastvideo.rpc.tls import ClientTls
+
+CLIENT_CLOSED: Final = "CLIENT_CLOSED"
 
 RequestT = TypeVar("RequestT")
 RequestT_contra = TypeVar("RequestT_contra", contravariant=True)
@@ -61,17 +65,25 @@ def typed_errors() -> Iterator[None]:
     except grpc.RpcError as error:
         raise from_rpc_error(error) from error
     except grpc.aio.UsageError as error:
-        raise FailedPrecondition(
-            "the client is closed; make another", reason="CLIENT_CLOSED", subject="client"
-        ) from error
+        raise client_closed() from error
     except asyncio.CancelledError as error:
         task = asyncio.current_task()
         if task is None or task.cancelling():
             raise
         # Nobody cancelled the task: gRPC ends so what runs on a channel that is closed.
-        raise Cancelled(
-            "the client was closed meanwhile", reason="CLIENT_CLOSED", subject="client"
-        ) from error
+        raise closed_meanwhile() from error
+
+
+def client_closed() -> FailedPrecondition:
+    """The error of a call of a client that was closed before."""
+    return FailedPrecondition(
+        "the client is closed; make another", reason=CLIENT_CLOSED, subject="client"
+    )
+
+
+def closed_meanwhile() -> Cancelled:
+    """The error of a call that was under way when its client was closed."""
+    return Cancelled("the client was closed meanwhile", reason=CLIENT_CLOSED, subject="client")
 
 
 Why = Callable[[], Awaitable[Unavailable | None]]
@@ -114,3 +126,81 @@ async def call(
             if deadline - time.monotonic() < policy.retry_s_max:
                 raise
         await backoff.pause()
+
+
+class Calls:
+    """Makes the calls of one client, as long as it may be used.
+
+    Every call that goes through here may be tried again: reads change nothing, what makes
+    something carries an idempotency key, and the others say the same thing twice.
+    """
+
+    def __init__(self, address: str, policy: CallPolicy, tls: ClientTls | None = None) -> None:
+        self.address = address
+        self._tls = tls
+        self.policy = policy
+        self._process = os.getpid()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._closed = False
+
+    @property
+    def closed(self) -> bool:
+        """Whether the client was closed."""
+        return self._closed
+
+    @property
+    def forked(self) -> bool:
+        """Whether this is another process than the one that made the client."""
+        return os.getpid() != self._process
+
+    def close(self) -> None:
+        """From now on `check` refuses."""
+        self._closed = True
+
+    def check(self) -> None:
+        """Raise FailedPrecondition for a client that cannot be used here.
+
+        Reasons: CLIENT_CLOSED; FORKED, in a child of the process that made it; OTHER_LOOP, in
+        another event loop than its first call was in.
+        """
+        if self._closed:
+            raise client_closed()
+        if self.forked:
+            raise FailedPrecondition(
+                "the client was made before this process was forked; make one here",
+                reason="FORKED",
+                subject="client",
+            )
+        running = asyncio.get_running_loop()
+        if self._loop is None:
+            self._loop = running
+        if self._loop is not running:
+            raise FailedPrecondition(
+                "the client belongs to another event loop; make one in each",
+                reason="OTHER_LOOP",
+                subject="client",
+            )
+
+    async def __call__(self, method: Any, request: Any, timeout_s: float | None = None) -> Any:
+        """The answer, within `timeout_s` seconds or the policy's.
+
+        Raises what the server refuses, Unavailable naming the address when nobody answers in
+        time, and DeadlineExceeded when somebody took too long.
+        """
+        self.check()
+        try:
+            return await call(method, request, self.within(timeout_s), self._why_closed)
+        except Unavailable as error:
+            error.subject = error.subject or self.address
+            raise
+
+    async def _why_closed(self) -> Unavailable | None:
+        return await handshakes.try_handshake(self.address, self._tls)
+
+    def within(self, timeout_s: float | None) -> CallPolicy:
+        """The policy with another bound, if there is one. Raises InvalidField for none above 0."""
+        if timeout_s is None:
+            return self.policy
+        if not timeout_s > 0:
+            raise InvalidField("timeout_s", timeout_s, "more than 0 seconds")
+        return replace(self.policy, timeout_s=timeout_s)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from fastvideo import wire
 from fastvideo.api.events.v1 import log_pb2
-from fastvideo.client.calls import Backoff, CallPolicy, call, typed_errors
+from fastvideo.client.calls import Backoff, Calls, typed_errors
 from fastvideo.errors import Unavailable
 from fastvideo.events.reading.entries import Entry, typed_entry
 from fastvideo.events.reading.filters import EventFilter
@@ -40,9 +40,9 @@ class LogClient:
     An entry is an `Event`, or an `UnreadableEvent` that names what cannot be read and why.
     """
 
-    def __init__(self, stub: "EventLogServiceAsyncStub", policy: CallPolicy) -> None:
+    def __init__(self, stub: "EventLogServiceAsyncStub", calls: Calls) -> None:
         self._stub = stub
-        self._policy = policy
+        self._calls = calls
 
     async def read_stream(
         self, stream_id: str, *, after_version: int = 0, limit: int | None = None
@@ -53,7 +53,7 @@ class LogClient:
             request = log_pb2.ReadStreamRequest(
                 stream_id=stream_id, after_version=after_version, page_size=_page_size(left)
             )
-            answer = await call(self._stub.ReadStream, request, self._policy)
+            answer = await self._calls(self._stub.ReadStream, request)
             for message in answer.entries:
                 entry = typed_entry(message)
                 after_version = entry.stream_version
@@ -103,7 +103,7 @@ class LogClient:
                 page_size=page_size,
                 newest_first=newest_first,
             )
-            answer = await call(self._stub.ReadLog, request, self._policy)
+            answer = await self._calls(self._stub.ReadLog, request)
             position = dict(answer.next_after)
             entries = tuple(map(typed_entry, answer.entries))
             yield LogEntries(entries, position, answer.complete)
@@ -122,8 +122,9 @@ class LogClient:
         For ever, until it is closed. Cuts are bridged: nothing is missed and nothing comes twice.
         Raises Unavailable when no server answers for the policy's silence.
         """
+        self._calls.check()
         position = dict(after or {})
-        backoff = Backoff(self._policy)
+        backoff = Backoff(self._calls.policy)
         alive_at_s = time.monotonic()
         while True:
             try:
@@ -140,13 +141,13 @@ class LogClient:
                 lost = Unavailable("the subscription ended")
             except Unavailable as error:
                 lost = error
-            if time.monotonic() - alive_at_s > self._policy.silence_s_max:
+            if time.monotonic() - alive_at_s > self._calls.policy.silence_s_max:
                 raise lost
             await backoff.pause()
 
     async def stats(self) -> LogStats:
         """How much is in the log."""
-        answer = await call(self._stub.GetLogStats, log_pb2.GetLogStatsRequest(), self._policy)
+        answer = await self._calls(self._stub.GetLogStats, log_pb2.GetLogStatsRequest())
         return LogStats(
             heads=dict(answer.heads),
             log_epoch=answer.log_epoch,
@@ -169,6 +170,7 @@ class LogClient:
         With positions only the events behind them are checked. Leaving it ends the check. Raises
         ResourceExhausted while the log is verified for somebody else.
         """
+        self._calls.check()
         responses = self._stub.VerifyLog(log_pb2.VerifyLogRequest(after=after or {}))
         complete = False
         try:

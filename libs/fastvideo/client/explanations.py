@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 from fastvideo import wire
 from fastvideo.api.gateway.v1 import gateway_pb2
 from fastvideo.client import cards
-from fastvideo.client.calls import CallPolicy, call
+from fastvideo.client.calls import Calls
 from fastvideo.client.generation import same_fields
 from fastvideo.explain.types import ExplainedUnit, Explanation
 
@@ -38,10 +38,10 @@ class Explained(Explanation):
 
 
 async def explain(
-    stub: "GatewayServiceAsyncStub", request_id: str, units_max: int, policy: CallPolicy
+    stub: "GatewayServiceAsyncStub", request_id: str, units_max: int, calls: Calls
 ) -> Explained:
     """The explanation with the first `units_max` units, and the batches that these name."""
-    policy = replace(policy, timeout_s=max(policy.timeout_s, TIMEOUT_S_MIN))
+    timeout_s = max(calls.policy.timeout_s, TIMEOUT_S_MIN)
     units: dict[str, ExplainedUnit] = {}
     pages: list[Explained] = []
     token = ""
@@ -50,7 +50,7 @@ async def explain(
         request = gateway_pb2.ExplainRequestRequest(
             request_id=request_id, page_size=min(left, UNITS_PER_PAGE), page_token=token
         )
-        answer = await call(stub.ExplainRequest, request, policy)
+        answer = await calls(stub.ExplainRequest, request, timeout_s)
         page = wire.from_proto(Explained, answer.explanation)
         pages.append(page)
         units |= {unit.unit_id: unit for unit in page.units}

@@ -1,20 +1,18 @@
 """Keys and policies of tenants, for operators."""
 
-from collections.abc import Coroutine
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from fastvideo import wire
 from fastvideo.api.gateway.v1 import keys_pb2
-from fastvideo.client.calls import CallPolicy, call, typed_errors
+from fastvideo.client.calls import Calls, typed_errors
+from fastvideo.client.sync_event_log import Runs
 from fastvideo.client.types import Page
 from fastvideo.requests.tenants import TenantPolicy
 
 if TYPE_CHECKING:
     from fastvideo.api.gateway.v1.keys_pb2_grpc import KeyServiceAsyncStub
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,9 +43,9 @@ class NewKey:
 class KeyClient:
     """What `AsyncClient.keys` offers. Raises PermissionDenied, OPERATOR_ONLY, to users' keys."""
 
-    def __init__(self, stub: "KeyServiceAsyncStub", policy: CallPolicy) -> None:
+    def __init__(self, stub: "KeyServiceAsyncStub", calls: Calls) -> None:
         self._stub = stub
-        self._policy = policy
+        self._calls = calls
 
     async def create(
         self,
@@ -65,8 +63,9 @@ class KeyClient:
         request = keys_pb2.CreateKeyRequest(name=name, tenant_id=tenant_id, role=role)
         if expires_at is not None:
             request.expires_at.FromDatetime(expires_at)
+        self._calls.check()
         with typed_errors():
-            answer = await self._stub.CreateKey(request, timeout=self._policy.timeout_s)
+            answer = await self._stub.CreateKey(request, timeout=self._calls.policy.timeout_s)
         return NewKey(_info(answer.key), answer.api_key)
 
     async def list(
@@ -76,37 +75,31 @@ class KeyClient:
         request = keys_pb2.ListKeysRequest(
             tenant_id=tenant_id, page_size=page_size, page_token=page_token
         )
-        answer = await call(self._stub.ListKeys, request, self._policy)
+        answer = await self._calls(self._stub.ListKeys, request)
         return Page(tuple(map(_info, answer.keys)), answer.next_page_token)
 
     async def revoke(self, key_id: str) -> ApiKeyInfo:
         """End a key; calls that run with it end too. A second time changes nothing."""
         request = keys_pb2.RevokeKeyRequest(key_id=key_id)
-        return _info((await call(self._stub.RevokeKey, request, self._policy)).key)
+        return _info((await self._calls(self._stub.RevokeKey, request)).key)
 
     async def policy(self, tenant_id: str = "") -> TenantPolicy:
         """What a tenant may use; without one, the caller's own."""
         request = keys_pb2.GetTenantPolicyRequest(tenant_id=tenant_id)
-        answer = await call(self._stub.GetTenantPolicy, request, self._policy)
+        answer = await self._calls(self._stub.GetTenantPolicy, request)
         return wire.from_proto(TenantPolicy, answer.policy)
 
     async def set_policy(self, tenant_id: str, policy: TenantPolicy) -> TenantPolicy:
         """Set the whole policy of a tenant."""
         request = keys_pb2.SetTenantPolicyRequest(tenant_id=tenant_id, policy=wire.to_proto(policy))
-        answer = await call(self._stub.SetTenantPolicy, request, self._policy)
+        answer = await self._calls(self._stub.SetTenantPolicy, request)
         return wire.from_proto(TenantPolicy, answer.policy)
-
-
-class _Runs(Protocol):
-    """Whoever runs a coroutine to its end."""
-
-    def __call__(self, work: Coroutine[Any, Any, T], /) -> T: ...
 
 
 class SyncKeyClient:
     """What `Client.keys` offers; see `KeyClient`."""
 
-    def __init__(self, run: _Runs, keys: KeyClient) -> None:
+    def __init__(self, run: Runs, keys: KeyClient) -> None:
         self._run = run
         self._keys = keys
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from fastvideo import wire
 from fastvideo.api.gateway.v1 import gateway_pb2
 from fastvideo.client.behaviors import behaviors
-from fastvideo.client.calling import Calls
+from fastvideo.client.calls import Calls
 from fastvideo.client.explanations import Explained, explain
 from fastvideo.client.replays import OnTold, logged_run, run_replay
 from fastvideo.replay.types import LoggedRun, ReplayKind, ReplayReport, ReplayRequest
@@ -32,8 +32,7 @@ class PastCalls:
 
         Holds at most `units_max` of its `unit_count` units, the first ones; all else is whole.
         """
-        self._calls.check()
-        return await explain(self._gateway, request_id, units_max, self._calls.policy)
+        return await explain(self._gateway, request_id, units_max, self._calls)
 
     async def replay(
         self,
@@ -55,8 +54,7 @@ class PastCalls:
 
     async def logged_run(self, request_id: str) -> LoggedRun:
         """What the log says of a request's run: enough to do it again elsewhere."""
-        self._calls.check()
-        return await logged_run(self._replays, request_id, self._calls.policy)
+        return await logged_run(self._replays, request_id, self._calls)
 
     async def record_parity(self, checks: Sequence[ParityChecked]) -> None:
         """Keep results of parity checks in the log, each in its model's stream."""
@@ -73,4 +71,4 @@ class PastCalls:
         `where` is a field of the record to the value that it must have, or, of a field with
         several, hold; of a map "key=value": `{"guidance_settings": "scale=3.0"}`.
         """
-        return behaviors(self._log, where or {}, limit, self._calls.policy)
+        return behaviors(self._log, where or {}, limit, self._calls)

@@ -1,12 +1,11 @@
 """The past run again and compared: a replay to its report, and what it runs again."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from fastvideo import wire
 from fastvideo.api.replay.v1 import replay_pb2
-from fastvideo.client.calls import CallPolicy, call, typed_errors
+from fastvideo.client.calls import Calls, typed_errors
 from fastvideo.errors import Unavailable
 from fastvideo.replay.types import (
     Comparison,
@@ -50,11 +49,8 @@ def taken(response: replay_pb2.ReplayResponse, on_told: OnTold | None) -> Replay
     return None
 
 
-async def logged_run(
-    stub: "ReplayServiceAsyncStub", request_id: str, policy: CallPolicy
-) -> LoggedRun:
+async def logged_run(stub: "ReplayServiceAsyncStub", request_id: str, calls: Calls) -> LoggedRun:
     """What the log says of a request's run."""
-    policy = replace(policy, timeout_s=max(policy.timeout_s, READ_S_MIN))
     asked = replay_pb2.GetLoggedRunRequest(request_id=request_id)
-    answer = await call(stub.GetLoggedRun, asked, policy)
+    answer = await calls(stub.GetLoggedRun, asked, max(calls.policy.timeout_s, READ_S_MIN))
     return wire.from_proto(LoggedRun, answer.run)

@@ -8,7 +8,7 @@ from fastvideo import wire
 from fastvideo.api.common.v1 import session_pb2
 from fastvideo.api.sessions.v1 import sessions_pb2
 from fastvideo.client import cards
-from fastvideo.client.calling import Calls
+from fastvideo.client.calls import Calls
 from fastvideo.client.generation import same_fields
 from fastvideo.client.submission import set_field
 from fastvideo.client.types import DEFAULT_MODEL_ID, Page

@@ -4,15 +4,14 @@ import asyncio
 import functools
 import threading
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Mapping
-from concurrent.futures import CancelledError
+from concurrent.futures import CancelledError, Future
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 from opentelemetry.trace import SpanKind
 
 from fastvideo.client.async_client import AsyncClient
-from fastvideo.client.calling import CLIENT_CLOSED
-from fastvideo.client.calls import CallPolicy
+from fastvideo.client.calls import CallPolicy, closed_meanwhile
 from fastvideo.client.ending import check_timeout, require_completed, too_late
 from fastvideo.client.generation import Generation
 from fastvideo.client.keys import SyncKeyClient
@@ -20,7 +19,7 @@ from fastvideo.client.notebook import in_notebook
 from fastvideo.client.sync_event_log import SyncLogClient
 from fastvideo.client.sync_session import Session
 from fastvideo.client.waiting import shows_waiting
-from fastvideo.errors import Cancelled, DeadlineExceeded, FailedPrecondition, FastVideoError
+from fastvideo.errors import DeadlineExceeded, FailedPrecondition, FastVideoError
 from fastvideo.events.types import Event
 from fastvideo.rpc.tls import ClientTls
 from fastvideo.scheduling.traces import BehaviorRecorded
@@ -64,7 +63,8 @@ class Client:
             target=self._loop.run_forever, name="fastvideo-client", daemon=True
         )
         self._thread.start()
-        self._closing = threading.Lock()
+        # Reentrant: an iteration that nobody holds any more may be ended at any moment.
+        self._closing = threading.RLock()
         self._client = self._submit(_open(address, api_key, tls, policy))
         self.log = SyncLogClient(self._run, self._client.log)
         self.keys = SyncKeyClient(self._run, self._client.keys)
@@ -172,6 +172,7 @@ class Client:
         **options: Any,
     ) -> Generation:
         """Submit and wait, in one trace; see `AsyncClient.generate`."""
+        check_timeout(timeout_s)
         with tracing.span("fastvideo.generate", kind=SpanKind.CLIENT):
             submitted = self.submit(prompt, **options)
             ended = self.wait(
@@ -213,23 +214,21 @@ class Client:
         """The result of what runs in the client's thread. Raises FailedPrecondition for a client
         that cannot be used here."""
         try:
-            self._check()
+            future = self._begin(work)
         except FailedPrecondition:
             work.close()
             raise
-        return self._submit(work)
+        return _result(future)
+
+    def _begin(self, work: Coroutine[Any, Any, T]) -> Future[T]:
+        self._check()
+        # Not while the client's thread ends: nobody would answer.
+        with self._closing:
+            self._check()
+            return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     def _submit(self, work: Coroutine[Any, Any, T]) -> T:
-        future = asyncio.run_coroutine_threadsafe(work, self._loop)
-        try:
-            return future.result()
-        except CancelledError:
-            raise Cancelled(
-                "the client was closed meanwhile", reason=CLIENT_CLOSED, subject="client"
-            ) from None
-        except BaseException:  # Ctrl-C lands here, while the work is still going on.
-            future.cancel()
-            raise
+        return _result(asyncio.run_coroutine_threadsafe(work, self._loop))
 
     def _check(self) -> None:
         calls = self._client._calls
@@ -241,6 +240,16 @@ class Client:
                 reason="CALLED_FROM_CALLBACK",
                 subject="client",
             )
+
+
+def _result(future: Future[T]) -> T:
+    try:
+        return future.result()
+    except CancelledError:
+        raise closed_meanwhile() from None
+    except BaseException:  # Ctrl-C lands here, while the work is still going on.
+        future.cancel()
+        raise
 
 
 async def _open(

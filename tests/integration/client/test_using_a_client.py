@@ -50,6 +50,20 @@ async def test_a_call_has_a_bound_of_its_own() -> None:
     assert caught.value.field == "timeout_s"
 
 
+async def test_a_bound_that_is_none_is_refused_before_anything_is_asked() -> None:
+    script = Script()
+
+    def use(client: Client) -> None:
+        with pytest.raises(InvalidField, match="timeout_s"):
+            client.generate("a red three", timeout_s=0)
+
+    await in_thread(script, use)
+    async with client_of(script) as client:
+        with pytest.raises(InvalidField, match="timeout_s"):
+            await client.generate("a red three", timeout_s=0)
+    assert script.submits == []
+
+
 @pytest.mark.parametrize("cancel", [False, True])
 async def test_a_wait_that_took_too_long_leaves_the_request_alone_unless_told(
     cancel: bool,
@@ -242,6 +256,26 @@ async def test_closing_ends_the_calls_of_other_threads() -> None:
     (error,) = raised
     assert isinstance(error, Cancelled | FailedPrecondition)
     assert error.reason in ("CLIENT_CLOSED", "CANCELLED")
+
+
+async def test_a_call_that_begins_while_the_client_is_closed_is_refused() -> None:
+    def use(client: Client) -> None:
+        check = client._check
+
+        def check_then_close() -> None:
+            """Another thread closes right after the call was found to be right."""
+            check()
+            client._check = check  # type: ignore[method-assign]
+            closing = threading.Thread(target=client.close)
+            closing.start()
+            closing.join(20)
+
+        client._check = check_then_close  # type: ignore[method-assign]
+        with pytest.raises(FailedPrecondition) as caught:
+            client.get("req_1")
+        assert reason_of(caught) == "CLIENT_CLOSED"
+
+    await in_thread(Script(), use)
 
 
 async def test_a_forked_child_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import errno
 from collections import Counter
+from collections.abc import AsyncGenerator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,6 +20,7 @@ from fastvideo.errors import (
     ResourceExhausted,
     Unavailable,
 )
+from fastvideo.events.types import Event
 from fastvideo.requests.types import RequestStatus
 
 ITEMS = (BatchItem(id="a", prompt="a"), BatchItem(id="b", prompt="b"))
@@ -44,9 +46,13 @@ class Scripted:
         self.keys.append(idempotency_key)
         return SimpleNamespace(spec=SimpleNamespace(request_id=f"req_{prompt}"))
 
-    async def wait(self, request_id: str) -> Any:
+    async def watch(self, request_id: str) -> AsyncGenerator[Event, None]:
+        self._step("wait", request_id.removeprefix("req_"))
+        for event in ():
+            yield event
+
+    async def get(self, request_id: str) -> Any:
         whose = request_id.removeprefix("req_")
-        self._step("wait", whose)
         record = SimpleNamespace(name="video.mp4", artifact_id=whose)
         return SimpleNamespace(
             status=RequestStatus.COMPLETED, latents_digest="d", error=None, artifacts=(record,)

@@ -75,7 +75,8 @@ def test_a_generation_is_its_state_with_the_names_that_are_asked_for_most() -> N
     assert generation.artifact("sheet.png") == SHEET
     assert generation.artifact("none") is None
     assert generation == STATE
-    assert generation == STATE
+    plain: object = STATE
+    assert plain == generation
     assert generation != dataclasses.replace(STATE, latents_digest="other")
     assert wire.from_proto(RequestState, wire.to_proto(generation)) == STATE
     changed = dataclasses.replace(generation, progress=0.5)
