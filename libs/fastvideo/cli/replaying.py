@@ -23,10 +23,9 @@ from fastvideo.client import AsyncClient
 from fastvideo.client.replays import OnTold, taken
 from fastvideo.deployment.scheduling_policy import read_policy
 from fastvideo.errors import FastVideoError, Unavailable
-from fastvideo.replay.process import Replays
+from fastvideo.replay.process import Replays, tls_options
 from fastvideo.replay.types import ReplayReport, ReplayRequest
 from fastvideo.requests.behavior import BEHAVIOR_PREFIX
-from fastvideo.rpc.tls import ClientTls
 
 EXIT_DIFFERS: Final = 1
 EXIT_NO_ANSWER: Final = 2
@@ -66,19 +65,8 @@ class HereOptions:
             command += ["--checkpoints", str(self.checkpoints)]
         for package in self.families:
             command += ["--family", package]
-        if target.tls is not None:
-            command += _tls_options(target.tls)
+        command += tls_options(target.tls)
         return (*command, "--artifacts", self.artifacts or target.address)
-
-
-def _tls_options(tls: ClientTls) -> list[str]:
-    given = {
-        "--tls-ca": tls.ca,
-        "--tls-cert": tls.certificate,
-        "--tls-key": tls.key,
-        "--tls-peer-name": tls.name or None,
-    }
-    return [str(part) for pair in given.items() if pair[1] is not None for part in pair]
 
 
 def replay(

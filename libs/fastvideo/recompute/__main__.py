@@ -34,7 +34,7 @@ from fastvideo.replay.types import (
     ReplayRequest,
 )
 from fastvideo.requests.failures import error_detail
-from fastvideo.rpc.tls import ClientTls
+from fastvideo.rpc.tls import SYSTEM, ClientTls
 
 _LEFT: Final = 3
 
@@ -89,7 +89,8 @@ def _replay(
 def _tls(options: argparse.Namespace) -> ClientTls | None:
     if options.tls_ca is None:
         return None
-    return ClientTls(options.tls_ca, options.tls_cert, options.tls_key, options.tls_peer_name)
+    ca = None if options.tls_ca == Path(SYSTEM) else options.tls_ca
+    return ClientTls(ca, options.tls_cert, options.tls_key, options.tls_peer_name)
 
 
 API_KEY: Final = "FASTVIDEO_API_KEY"
@@ -117,7 +118,7 @@ def _parser() -> argparse.ArgumentParser:
         help="import name of a package with a model family; may be given again",
     )
     parser.add_argument("--artifacts", default="", help="host:port of ArtifactService")
-    parser.add_argument("--tls-ca", type=Path, help="CA of the service's certificate")
+    parser.add_argument("--tls-ca", type=Path, help="CA of the service's certificate, or system")
     parser.add_argument("--tls-cert", type=Path, help="what is shown to it")
     parser.add_argument("--tls-key", type=Path)
     parser.add_argument("--tls-peer-name", default="", help="name that its certificate has")

@@ -18,6 +18,7 @@ from fastvideo.errors import (
 from fastvideo.replay.framing import HEADER, check_size, frame
 from fastvideo.requests.failures import error_of
 from fastvideo.requests.types import ErrorDetail
+from fastvideo.rpc.tls import SYSTEM, ClientTls
 from fastvideo.telemetry.logging import get_logger
 
 _LOG: Final = get_logger(__name__)
@@ -35,6 +36,16 @@ class ReplayLimits:
     seconds: float = 3600.0
     # Of all its answers together.
     answer_bytes: int = 256 * 1024 * 1024
+
+
+def tls_options(tls: ClientTls | None) -> list[str]:
+    """The part of the command that lets the process dial as whoever starts it does."""
+    if tls is None:
+        return []
+    options = ["--tls-ca", str(tls.ca or SYSTEM), "--tls-peer-name", tls.name]
+    if tls.certificate is not None:
+        options += ["--tls-cert", str(tls.certificate), "--tls-key", str(tls.key)]
+    return options
 
 
 class Replays:

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     import grpc
 
 _LOG: Final = get_logger(__name__)
+SYSTEM: Final = "system"
+"""Where a CA is named: instead of a file, those that the machine trusts."""
+
 _FILE_BYTES_MAX: Final = 1 << 20
 
 

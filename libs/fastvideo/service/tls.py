@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from fastvideo.errors import InvalidField
-from fastvideo.rpc.tls import ClientTls, ServerTls, TlsConfig
+from fastvideo.rpc.tls import SYSTEM, ClientTls, ServerTls, TlsConfig
 from fastvideo.service.environment import Environment
 
 CERTIFICATE = "FASTVIDEO_TLS_CERT"
@@ -13,7 +13,6 @@ CA = "FASTVIDEO_TLS_CA"
 CLIENT_CERTIFICATE = "FASTVIDEO_TLS_CLIENT_CERT"
 CLIENT_KEY = "FASTVIDEO_TLS_CLIENT_KEY"
 PEER_NAME = "FASTVIDEO_TLS_PEER_NAME"
-SYSTEM = "system"
 
 
 def tls_of(environment: Environment) -> TlsConfig:

@@ -6,7 +6,7 @@ from typing import Final
 
 from fastvideo.api.worker.v1 import worker_pb2
 from fastvideo.errors import FailedPrecondition
-from fastvideo.rpc.tls import ClientTls
+from fastvideo.replay.process import tls_options
 from fastvideo_worker.config import Config
 
 _NICE: Final = 10
@@ -21,18 +21,8 @@ def replay_command(config: Config) -> tuple[str, ...]:
         command += ["--family", package]
     if config.artifacts_address:
         command += ["--artifacts", config.artifacts_address]
-        command += _tls_options(config.tls.client)
+        command += tls_options(config.tls.client)
     return tuple(command)
-
-
-def _tls_options(tls: ClientTls | None) -> list[str]:
-    """How the process dials as the worker does."""
-    if tls is None or tls.ca is None:
-        return []
-    options = ["--tls-ca", str(tls.ca), "--tls-peer-name", tls.name]
-    if tls.certificate is not None:
-        options += ["--tls-cert", str(tls.certificate), "--tls-key", str(tls.key)]
-    return options
 
 
 def check_request(request: worker_pb2.ReplayRequest, models: Sequence[str]) -> None:
