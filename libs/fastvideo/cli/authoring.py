@@ -1,14 +1,13 @@
 """`fastvideo validate`, `describe` and `schemas`: the files of a deployment."""
 
 import json
-import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from fastvideo.cli.options import AsJson, Gateway
+from fastvideo.cli.options import AsJson, Gateway, gateway_target
 from fastvideo.cli.stack import DataOption
 
 Families = Annotated[
@@ -103,11 +102,9 @@ def describe(
 
 
 def _describe_running(gateway: str, data: Path | None, *, as_json: bool) -> None:
-    from fastvideo.cli.config import load_config
-    from fastvideo.cli.connection import find_gateway
     from fastvideo.cli.inspection import show_deployment
 
-    show_deployment(find_gateway(load_config(os.environ), gateway, data), as_json=as_json)
+    show_deployment(gateway_target(gateway, data), as_json=as_json)
 
 
 def schemas(

@@ -2,13 +2,15 @@
 
 from collections.abc import Sequence
 from contextlib import aclosing
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fastvideo.cli.connection import Target
-from fastvideo.cli.options import AsJson, Gateway
+from fastvideo.cli.options import AsJson, Gateway, gateway_target
 from fastvideo.cli.stack import DataOption
+
+if TYPE_CHECKING:
+    from fastvideo.cli.connection import Target
 
 
 def register(app: typer.Typer) -> None:
@@ -35,7 +37,6 @@ def behaviors(
 
     Requests record it with `fastvideo generate --capture behavior`.
     """
-    from fastvideo.cli.log import gateway_target
     from fastvideo.cli.report import print_json, print_lines
     from fastvideo.cli.running import run
 
@@ -64,7 +65,7 @@ def parse_conditions(where: Sequence[str]) -> dict[str, str]:
 
 
 async def _collect(
-    target: Target, conditions: dict[str, str], limit: int
+    target: "Target", conditions: dict[str, str], limit: int
 ) -> list[dict[str, object]]:
     from fastvideo.cli.report import plain_record
 

@@ -22,7 +22,6 @@ class CliConfig:
     otlp_endpoint: str | None = None
     # Of an S3 that is not Amazon's; keys and region come from the usual AWS_ variables.
     s3_endpoint: str = ""
-    with_traceback: bool = False
     # The share of this command's traces that are recorded, 0 to 1.
     trace_sample: float = 1.0
     # Where spans are kept in files; empty is the local stack's own place.
@@ -32,10 +31,11 @@ class CliConfig:
 
 
 def load_config(environment: Mapping[str, str]) -> CliConfig:
-    """Read FASTVIDEO_GATEWAY, _API_KEY, _TRACEBACK, _TRACE_SAMPLE, _TRACE_FOLDER and
-    _TRACE_QUERY_URL, the FASTVIDEO_TLS_ variables of a client, and others' usual ones.
+    """Read FASTVIDEO_GATEWAY, _API_KEY, _TRACE_SAMPLE, _TRACE_FOLDER and _TRACE_QUERY_URL, the
+    FASTVIDEO_TLS_ variables of a client, and others' usual ones.
 
-    Those are OTEL_EXPORTER_OTLP_ENDPOINT and AWS_ENDPOINT_URL.
+    Those are OTEL_EXPORTER_OTLP_ENDPOINT and AWS_ENDPOINT_URL. Raises InvalidField naming a
+    variable.
 
     FASTVIDEO_DATA, the folder of the local stack, is read by `fastvideo.local`.
     """
@@ -48,5 +48,12 @@ def load_config(environment: Mapping[str, str]) -> CliConfig:
         trace_folder=environment.get("FASTVIDEO_TRACE_FOLDER", ""),
         trace_query_url=environment.get("FASTVIDEO_TRACE_QUERY_URL", "").rstrip("/"),
         s3_endpoint=environment.get("AWS_ENDPOINT_URL", ""),
-        with_traceback=environment.get("FASTVIDEO_TRACEBACK", "") not in ("", "0"),
     )
+
+
+def wants_traceback(environment: Mapping[str, str]) -> bool:
+    """Whether FASTVIDEO_TRACEBACK asks for the stacks of faults.
+
+    By itself: what is told may be that the rest of the environment is wrong.
+    """
+    return environment.get("FASTVIDEO_TRACEBACK", "") not in ("", "0")

@@ -1,12 +1,11 @@
 """`fastvideo explain`: why a request took the time that it took."""
 
-import os
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from fastvideo.cli.options import AsJson, Gateway
+from fastvideo.cli.options import AsJson, Gateway, gateway_target
 from fastvideo.cli.stack import DataOption
 
 
@@ -29,9 +28,7 @@ def explain(
 
     Works while the request runs, too: then it says what the request waits for now.
     """
-    from fastvideo.cli.config import load_config
-    from fastvideo.cli.connection import find_gateway
     from fastvideo.cli.explanation import explain_request
 
-    target = find_gateway(load_config(os.environ), gateway, data)
+    target = gateway_target(gateway, data)
     explain_request(target, request_id, png=png, units=units, as_json=as_json)

@@ -16,8 +16,9 @@ from fastvideo.cli.connection import Target, find_or_start_gateway
 from fastvideo.cli.failures import EXIT_FAILED, EXIT_INTERRUPTED, tell
 from fastvideo.cli.progress import ProgressView, progress_view
 from fastvideo.cli.report import print_json, print_lines, request_lines, request_record
-from fastvideo.cli.running import run, within
+from fastvideo.cli.running import run
 from fastvideo.client import AsyncClient
+from fastvideo.client.ending import within
 from fastvideo.client.submission import renamed
 from fastvideo.errors import InvalidField, NotFound
 from fastvideo.requests.types import (

@@ -14,8 +14,9 @@ from fastvideo.cli.report import (
     request_lines,
     request_record,
 )
-from fastvideo.cli.running import run, within
+from fastvideo.cli.running import run
 from fastvideo.client import ModelSummary
+from fastvideo.client.ending import within
 from fastvideo.deployment.card import EngineOffer
 from fastvideo.errors import InvalidField
 from fastvideo.events.types import Event

@@ -136,7 +136,8 @@ def _show(tenant_id: str, policy: TenantPolicy, *, as_json: bool) -> None:
         typer.echo(json.dumps({"tenant_id": tenant_id, "policy": record}))
         return
     for name, value in record.items():
-        typer.echo(f"{name:<24} {value or 'no limit'}")
+        unset = "as the gateway has it" if name == "media_ttl_s" else "no limit"
+        typer.echo(f"{name:<24} {value or unset}")
 
 
 def _standing(key: ApiKeyInfo, now: datetime) -> str:

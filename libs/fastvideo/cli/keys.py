@@ -1,16 +1,12 @@
 """`fastvideo keys` and `fastvideo tenants`: who may come in, and what tenants may use."""
 
-import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from fastvideo.cli.options import AsJson, Gateway
+from fastvideo.cli.options import AsJson, Gateway, gateway_target
 from fastvideo.cli.stack import DataOption
-
-if TYPE_CHECKING:
-    from fastvideo.cli.connection import Target
 
 TenantId = Annotated[str, typer.Argument(metavar="TENANT", help="The tenant's id.")]
 
@@ -48,7 +44,7 @@ def create(
     from fastvideo.cli.key_commands import create_key
 
     role = "operator" if operator else "user"
-    create_key(_target(gateway, data), name, tenant, role, days, as_json=as_json)
+    create_key(gateway_target(gateway, data), name, tenant, role, days, as_json=as_json)
 
 
 def list_keys(
@@ -61,7 +57,7 @@ def list_keys(
     """List keys, the newest first; with --json as one array."""
     from fastvideo.cli.key_commands import list_keys as show_keys
 
-    show_keys(_target(gateway, data), tenant, every=every, as_json=as_json)
+    show_keys(gateway_target(gateway, data), tenant, every=every, as_json=as_json)
 
 
 def revoke(
@@ -73,7 +69,7 @@ def revoke(
     """End a key, and what runs with it."""
     from fastvideo.cli.key_commands import revoke_key
 
-    revoke_key(_target(gateway, data), key_id, as_json=as_json)
+    revoke_key(gateway_target(gateway, data), key_id, as_json=as_json)
 
 
 def admin(
@@ -91,7 +87,7 @@ def show(
     """Show what a tenant may use."""
     from fastvideo.cli.key_commands import show_policy
 
-    show_policy(_target(gateway, data), tenant_id, as_json=as_json)
+    show_policy(gateway_target(gateway, data), tenant_id, as_json=as_json)
 
 
 def set_policy(
@@ -122,11 +118,4 @@ def set_policy(
         "media_ttl_s": media_ttl,
     }
     given = {name: value for name, value in changes.items() if value is not None}
-    change_policy(_target(gateway, data), tenant_id, given, as_json=as_json)
-
-
-def _target(gateway: str, data: DataOption) -> "Target":
-    from fastvideo.cli.config import load_config
-    from fastvideo.cli.connection import find_gateway
-
-    return find_gateway(load_config(os.environ), gateway, data)
+    change_policy(gateway_target(gateway, data), tenant_id, given, as_json=as_json)

@@ -4,17 +4,10 @@ Each command takes `--gateway`, `--data` and `--json` like all others, and impor
 when it runs.
 """
 
-import os
-from typing import TYPE_CHECKING
-
 import typer
 
 from fastvideo.cli import behaviors, log_commands, log_retention, rebuild
 from fastvideo.cli.log_restored import restored
-from fastvideo.cli.stack import DataOption
-
-if TYPE_CHECKING:
-    from fastvideo.cli.connection import Target
 
 
 def register(parent: typer.Typer) -> None:
@@ -28,11 +21,3 @@ def register(parent: typer.Typer) -> None:
     log_retention.register(app)
     behaviors.register(app)
     parent.add_typer(app, name="log")
-
-
-def gateway_target(gateway: str, data: DataOption) -> "Target":
-    """The gateway that a command of this group talks to."""
-    from fastvideo.cli.config import load_config
-    from fastvideo.cli.connection import find_gateway
-
-    return find_gateway(load_config(os.environ), gateway, data)

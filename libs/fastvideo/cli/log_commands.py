@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from fastvideo.cli import log_options as options
-from fastvideo.cli.options import AsJson, Gateway
+from fastvideo.cli.options import AsJson, Gateway, gateway_target
 from fastvideo.cli.stack import DataOption
 from fastvideo.errors import InvalidField
 
@@ -56,7 +56,6 @@ def show(
     as_json: AsJson = False,
 ) -> None:
     """Show events, oldest first; with --json one object a line."""
-    from fastvideo.cli.log import gateway_target
     from fastvideo.cli.log_reading import show_log, show_newest
 
     if what is not None and not what.strip():
@@ -103,7 +102,6 @@ def tail(
 
     A gateway that goes away and comes back costs no event and doubles none.
     """
-    from fastvideo.cli.log import gateway_target
     from fastvideo.cli.log_reading import tail_log
 
     wanted = options.event_filter(
@@ -140,7 +138,6 @@ def export(
     Parquet has a row an event: the envelope and what it is about as columns, the payload as JSON.
     """
     from fastvideo.cli.failures import tell
-    from fastvideo.cli.log import gateway_target
     from fastvideo.cli.log_export import export_log, writer_of
 
     wanted = options.event_filter(
@@ -165,7 +162,6 @@ def export(
 
 def stats(gateway: Gateway = "", data: DataOption = None, as_json: AsJson = False) -> None:
     """Show how much is in the log, by type, and how far its readers are behind."""
-    from fastvideo.cli.log import gateway_target
     from fastvideo.cli.log_reading import show_stats
 
     show_stats(gateway_target(gateway, data), as_json=as_json)
@@ -177,7 +173,6 @@ def verify(gateway: Gateway = "", data: DataOption = None, as_json: AsJson = Fal
     Checked are offsets, payloads against their SHA-256, stream versions, event ids, heads, times,
     whether known types can be read, archives, and that the database refuses changes.
     """
-    from fastvideo.cli.log import gateway_target
     from fastvideo.cli.log_verifying import verify_log
 
     if not verify_log(gateway_target(gateway, data), as_json=as_json):

@@ -27,7 +27,7 @@ from fastvideo.cli import (
     stack,
     trace,
 )
-from fastvideo.cli.config import load_config
+from fastvideo.cli.config import wants_traceback
 from fastvideo.cli.failures import report
 from fastvideo.version import program_version
 
@@ -82,6 +82,6 @@ def main() -> None:
         code = report(
             error,
             as_json="--json" in sys.argv[1:],
-            with_traceback=load_config(os.environ).with_traceback,
+            with_traceback=wants_traceback(os.environ),
         )
         sys.exit(code)

@@ -1,10 +1,8 @@
 """`fastvideo models`."""
 
-import os
-
 import typer
 
-from fastvideo.cli.options import AsJson, Gateway
+from fastvideo.cli.options import AsJson, Gateway, gateway_target
 from fastvideo.cli.stack import DataOption
 
 
@@ -15,8 +13,6 @@ def register(app: typer.Typer) -> None:
 
 def models(gateway: Gateway = "", data: DataOption = None, as_json: AsJson = False) -> None:
     """List the models and whether a worker serves them now."""
-    from fastvideo.cli.config import load_config
-    from fastvideo.cli.connection import find_gateway
     from fastvideo.cli.inspection import show_models
 
-    show_models(find_gateway(load_config(os.environ), gateway, data), as_json=as_json)
+    show_models(gateway_target(gateway, data), as_json=as_json)

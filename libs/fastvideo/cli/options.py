@@ -1,9 +1,14 @@
-"""Options that several commands share, and the forms that their values have."""
+"""Options that several commands share, the forms that their values have, and what they name."""
 
+import os
 import re
-from typing import Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from fastvideo.cli.connection import Target
 
 Gateway = Annotated[
     str,
@@ -35,3 +40,11 @@ def parse_address(text: str) -> str:
             param_hint="--gateway",
         )
     return f"{found[1]}:{found[2]}"
+
+
+def gateway_target(gateway: str, data: Path | None) -> "Target":
+    """The gateway of `--gateway` and `--data`: the named one, else the local stack's."""
+    from fastvideo.cli.config import load_config
+    from fastvideo.cli.connection import find_gateway
+
+    return find_gateway(load_config(os.environ), gateway, data)

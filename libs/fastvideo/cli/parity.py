@@ -1,12 +1,11 @@
 """`fastvideo parity`."""
 
-import os
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from fastvideo.cli.options import AsJson, Gateway
+from fastvideo.cli.options import AsJson, Gateway, gateway_target
 from fastvideo.cli.stack import DataOption
 
 
@@ -30,11 +29,9 @@ def parity(
     as_json: AsJson = False,
 ) -> None:
     """Compare a model with its upstream pipeline, here; exit 1 when it is beyond its tolerance."""
-    from fastvideo.cli.config import load_config
-    from fastvideo.cli.connection import find_gateway
     from fastvideo.cli.parity_check import ParityCase, check_parity
 
     # Found first: a check takes long, and its results are to be kept.
-    target = find_gateway(load_config(os.environ), gateway, data) if record else None
+    target = gateway_target(gateway, data) if record else None
     case = ParityCase(model, checkpoints, tuple(steps or ()), tuple(seeds or ()))
     raise typer.Exit(0 if check_parity(case, target, as_json=as_json) else 1)

@@ -1,11 +1,10 @@
 """`fastvideo log rebuild`: fill a projection anew from the log, compare, and let it take over."""
 
-import os
 from typing import Annotated
 
 import typer
 
-from fastvideo.cli.options import AsJson, Gateway
+from fastvideo.cli.options import AsJson, Gateway, gateway_target
 from fastvideo.cli.stack import DataOption
 
 
@@ -34,11 +33,9 @@ def rebuild(
     Both are compared at the same positions. Equal rows take the place of those in use; rows that
     differ are told of, and do so only with --swap. Ends with 1 when rows differed.
     """
-    from fastvideo.cli.config import load_config
-    from fastvideo.cli.connection import find_gateway
     from fastvideo.cli.rebuilding import rebuild_projections
 
-    target = find_gateway(load_config(os.environ), gateway, data)
+    target = gateway_target(gateway, data)
     equal = rebuild_projections(
         target, projection, check=check, swap_different=swap, as_json=as_json
     )

@@ -1,15 +1,11 @@
 """`fastvideo request`: get, list, cancel, delete, watch and arrivals."""
 
-import os
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from fastvideo.cli.options import AsJson, Gateway
+from fastvideo.cli.options import AsJson, Gateway, gateway_target
 from fastvideo.cli.stack import DataOption
-
-if TYPE_CHECKING:
-    from fastvideo.cli.connection import Target
 
 RequestId = Annotated[str, typer.Argument(metavar="ID", help="The request's id.")]
 
@@ -34,7 +30,7 @@ def get(
     """Show a request."""
     from fastvideo.cli.inspection import show_request
 
-    show_request(_target(gateway, data), request_id, as_json=as_json)
+    show_request(gateway_target(gateway, data), request_id, as_json=as_json)
 
 
 def list_requests(
@@ -50,7 +46,7 @@ def list_requests(
     """List requests, newest first; with --json as one array."""
     from fastvideo.cli.inspection import list_requests as show
 
-    show(_target(gateway, data), status, session, limit, as_json=as_json)
+    show(gateway_target(gateway, data), status, session, limit, as_json=as_json)
 
 
 def cancel(
@@ -65,7 +61,7 @@ def cancel(
     """Cancel a request at its next boundary, and wait until it has ended."""
     from fastvideo.cli.inspection import cancel_request
 
-    target = _target(gateway, data)
+    target = gateway_target(gateway, data)
     cancel_request(target, request_id, reason, loop=loop, stream=stream, as_json=as_json)
 
 
@@ -81,7 +77,7 @@ def delete(
     """
     from fastvideo.cli.inspection import delete_requests
 
-    delete_requests(_target(gateway, data), request_ids, as_json=as_json)
+    delete_requests(gateway_target(gateway, data), request_ids, as_json=as_json)
 
 
 def watch(
@@ -94,7 +90,7 @@ def watch(
     """Show a request's events until it ends; with --json one object a line."""
     from fastvideo.cli.inspection import watch_request
 
-    watch_request(_target(gateway, data), request_id, after, as_json=as_json)
+    watch_request(gateway_target(gateway, data), request_id, after, as_json=as_json)
 
 
 def arrivals(
@@ -108,11 +104,4 @@ def arrivals(
     """
     from fastvideo.cli.inspection import record_arrivals
 
-    record_arrivals(_target(gateway, data), limit)
-
-
-def _target(gateway: str, data: DataOption) -> "Target":
-    from fastvideo.cli.config import load_config
-    from fastvideo.cli.connection import find_gateway
-
-    return find_gateway(load_config(os.environ), gateway, data)
+    record_arrivals(gateway_target(gateway, data), limit)

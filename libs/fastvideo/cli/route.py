@@ -1,14 +1,13 @@
 """`fastvideo route`: which engine a request would go to, and why."""
 
 import json
-import os
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fastvideo.cli.options import AsJson
+from fastvideo.cli.options import AsJson, gateway_target
 
 if TYPE_CHECKING:
     from fastvideo.deployment.card import EngineOffer
@@ -62,11 +61,9 @@ def route(
 
 def _asked_now(gateway: str) -> "list[EngineOffer]":
     """What a running deployment offers, under names that are its own."""
-    from fastvideo.cli.config import load_config
-    from fastvideo.cli.connection import find_gateway
     from fastvideo.cli.inspection import deployment_of
 
-    target = find_gateway(load_config(os.environ), gateway, None)
+    target = gateway_target(gateway, None)
     return [
         replace(
             offer,

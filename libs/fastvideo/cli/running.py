@@ -3,13 +3,11 @@
 import asyncio
 import os
 import signal
-from collections.abc import AsyncIterator, Coroutine
-from contextlib import asynccontextmanager
+from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any, TypeVar
 
 from fastvideo.cli.config import CliConfig, load_config
-from fastvideo.errors import DeadlineExceeded
 from fastvideo.local.folder import DataFolder, default_data_folder
 from fastvideo.telemetry import providers
 from fastvideo.telemetry.config import TelemetryConfig
@@ -46,16 +44,6 @@ def local_trace_folder(config: CliConfig, data: Path | None = None) -> Path:
     if config.trace_folder:
         return Path(config.trace_folder)
     return DataFolder(data or default_data_folder(os.environ)).traces
-
-
-@asynccontextmanager
-async def within(timeout_s: float, what: str) -> AsyncIterator[None]:
-    """Raise DeadlineExceeded, naming what was waited for, when the block takes longer."""
-    try:
-        async with asyncio.timeout(timeout_s):
-            yield
-    except TimeoutError as error:
-        raise DeadlineExceeded(f"{what} took longer than {timeout_s:g} s") from error
 
 
 async def _until_terminated(work: Coroutine[Any, Any, T]) -> T:

@@ -80,12 +80,15 @@ def _asked(what: list[str], checkpoints: Path | None, families: tuple[str, ...])
 def _policy_file(folder: "DataFolder", policy: "SchedulingPolicy | None") -> Path | None:
     """The scheduling policy where the schedulers read it."""
     from fastvideo.deployment.scheduling_policy import policy_document
+    from fastvideo.local.lock import holder
 
     if policy is None:
         return None
     folder.prepare()
     path = folder.root / "served-policy.json"
-    path.write_text(policy_document(policy))
+    # A stack that runs here goes on with its own; this one will be refused.
+    if holder(folder) is None:
+        path.write_text(policy_document(policy))
     return path
 
 

@@ -1,15 +1,11 @@
 """`fastvideo session`: create, get, list, push and close."""
 
-import os
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from fastvideo.cli.options import AsJson, Gateway
+from fastvideo.cli.options import AsJson, Gateway, gateway_target
 from fastvideo.cli.stack import DataOption
-
-if TYPE_CHECKING:
-    from fastvideo.cli.connection import Target
 
 SessionId = Annotated[str, typer.Argument(metavar="ID", help="The session's id.")]
 
@@ -50,7 +46,7 @@ def create(
 
     model_ids = model or ["moving-digits"]
     create_session(
-        _target(gateway, data), model_ids, timeout, memory, conditioning, as_json=as_json
+        gateway_target(gateway, data), model_ids, timeout, memory, conditioning, as_json=as_json
     )
 
 
@@ -60,7 +56,7 @@ def get(
     """Show a session."""
     from fastvideo.cli.inspection import show_session
 
-    show_session(_target(gateway, data), session_id, as_json=as_json)
+    show_session(gateway_target(gateway, data), session_id, as_json=as_json)
 
 
 def list_sessions(
@@ -72,7 +68,7 @@ def list_sessions(
     """List sessions; with --json as one array."""
     from fastvideo.cli.inspection import list_sessions as show
 
-    show(_target(gateway, data), limit, as_json=as_json)
+    show(gateway_target(gateway, data), limit, as_json=as_json)
 
 
 def push(
@@ -92,7 +88,7 @@ def push(
     """Give a session a text that conditions its later requests."""
     from fastvideo.cli.inspection import push_text
 
-    push_text(_target(gateway, data), session_id, text, role, as_json=as_json)
+    push_text(gateway_target(gateway, data), session_id, text, role, as_json=as_json)
 
 
 def close(
@@ -101,11 +97,4 @@ def close(
     """Close a session."""
     from fastvideo.cli.inspection import close_session
 
-    close_session(_target(gateway, data), session_id, as_json=as_json)
-
-
-def _target(gateway: str, data: DataOption) -> "Target":
-    from fastvideo.cli.config import load_config
-    from fastvideo.cli.connection import find_gateway
-
-    return find_gateway(load_config(os.environ), gateway, data)
+    close_session(gateway_target(gateway, data), session_id, as_json=as_json)

@@ -20,7 +20,7 @@ COMMANDS = (
 )
 
 
-def fastvideo(*arguments: str) -> subprocess.CompletedProcess[str]:
+def fastvideo(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
     code = "from fastvideo.cli.main import main; main()"
     return subprocess.run(
         [sys.executable, "-c", code, *arguments],
@@ -28,7 +28,7 @@ def fastvideo(*arguments: str) -> subprocess.CompletedProcess[str]:
         text=True,
         timeout=30,
         check=False,
-        env={"PATH": "/usr/bin:/bin", "COLUMNS": "100"},
+        env={"PATH": "/usr/bin:/bin", "COLUMNS": "100", **variables},
     )
 
 
@@ -65,6 +65,13 @@ def test_a_number_that_the_wire_cannot_carry_is_refused_by_name() -> None:
     assert result.stderr == (
         "error: sampling.seed is 99999999999999999999; allowed: a whole number of 64 bits\n"
     )
+
+
+def test_a_variable_that_is_wrong_is_named_in_one_line() -> None:
+    result = fastvideo("models", FASTVIDEO_TLS_CA="/nowhere/ca.pem")
+    assert result.returncode == 1
+    assert "FASTVIDEO_TLS_CA" in result.stderr
+    assert len(result.stderr.splitlines()) == 1
 
 
 def test_the_version_is_that_of_the_package() -> None:

@@ -3,7 +3,7 @@
 import pytest
 import typer
 
-from fastvideo.cli.config import load_config
+from fastvideo.cli.config import load_config, wants_traceback
 from fastvideo.cli.options import parse_address, parse_size
 
 
@@ -39,17 +39,9 @@ def test_another_form_of_address_is_wrong_usage(text: str) -> None:
 
 
 def test_the_environment_gives_defaults() -> None:
-    config = load_config(
-        {
-            "FASTVIDEO_GATEWAY": "a:1",
-            "OTEL_EXPORTER_OTLP_ENDPOINT": "http://b:2",
-            "FASTVIDEO_TRACEBACK": "1",
-        }
-    )
-    assert (config.gateway, config.otlp_endpoint, config.with_traceback) == (
-        "a:1",
-        "http://b:2",
-        True,
-    )
+    config = load_config({"FASTVIDEO_GATEWAY": "a:1", "OTEL_EXPORTER_OTLP_ENDPOINT": "http://b:2"})
+    assert (config.gateway, config.otlp_endpoint) == ("a:1", "http://b:2")
     bare = load_config({})
-    assert (bare.gateway, bare.otlp_endpoint, bare.with_traceback) == ("", None, False)
+    assert (bare.gateway, bare.otlp_endpoint) == ("", None)
+    assert wants_traceback({"FASTVIDEO_TRACEBACK": "1"})
+    assert not any(map(wants_traceback, ({}, {"FASTVIDEO_TRACEBACK": "0"})))

@@ -1,5 +1,6 @@
 """What a stack runs for a folder's files, and what of them it refuses."""
 
+import json
 import shutil
 from pathlib import Path
 
@@ -8,14 +9,17 @@ import yaml
 from typer.testing import CliRunner
 
 from fastvideo.cli.main import build
-from fastvideo.cli.serve import _environment
+from fastvideo.cli.serve import _environment, _policy_file
 from fastvideo.deployment.catalog import Catalog
 from fastvideo.deployment.project import InvalidProject, read_project
 from fastvideo.deployment.servables import find_servable
 from fastvideo.deployment.serving import ServedStack, stack_of_models, stack_of_project
 from fastvideo.errors import CheckpointError, NotFound
 from fastvideo.local.config import StackOptions, load_config
+from fastvideo.local.folder import DataFolder
+from fastvideo.local.lock import StackLock
 from fastvideo.local.services import ServerUrls, service_names, service_parts
+from fastvideo.scheduling.policy import SchedulingPolicy
 
 EXAMPLE = Path(__file__).resolve().parents[3] / "examples" / "moving-digits"
 
@@ -160,3 +164,12 @@ def test_programs_without_a_model_are_told(tmp_path: Path) -> None:
     shutil.copy(EXAMPLE / "programs.yaml", tmp_path)
     with pytest.raises(InvalidProject, match=r"programs.yaml: file: belongs to a model.yaml"):
         read_project(tmp_path)
+
+
+def test_a_stack_that_runs_keeps_the_policy_that_it_began_with(tmp_path: Path) -> None:
+    folder = DataFolder(tmp_path / "data")
+    path = _policy_file(folder, SchedulingPolicy(window_steps_max=3))
+    assert path is not None
+    with StackLock(folder):
+        assert _policy_file(folder, SchedulingPolicy(window_steps_max=5)) == path
+    assert json.loads(path.read_text())["window_steps_max"] == 3
