@@ -100,6 +100,8 @@ class LocalDriver:
         # Loops that wait for the memory of their requests, in order.
         self._unprepared: dict[LoopRef, tuple[PrepareLoop, Granted]] = {}
         self._lock = threading.Lock()
+        # The core has one user at a time.
+        self._deciding = threading.Lock()
         self._io = ThreadPoolExecutor(_IO_THREADS, thread_name_prefix="engine-io")
         # The batch that computes now.
         self._computing = ""
@@ -145,6 +147,11 @@ class LocalDriver:
         """Queue a cancellation. Raises queue.Full for too many calls."""
         self._put(request)
 
+    def look(self, read: Callable[[], T]) -> T:
+        """What somebody reads of the core, between two of its decisions."""
+        with self._deciding:
+            return read()
+
     def close(self) -> None:
         """Stop after the step that runs; requests that have not ended fail as Unavailable."""
         with self._lock:
@@ -184,7 +191,9 @@ class LocalDriver:
         while self._take_in(events, wait=not (events or batches)):
             while events:
                 event = self._without_notes(events.popleft())
-                for decision in self._core.decide(event, self._clock.now()):
+                with self._deciding:
+                    decisions = self._core.decide(event, self._clock.now())
+                for decision in decisions:
                     self._carry_out(decision, events, batches)
                 # What was released, here or on another thread, may be what others waited for.
                 events.extend(self._prepare_granted())

@@ -237,6 +237,13 @@ class Engine:
 
     def deployment_card(self) -> DeploymentCard:
         """What this engine offers to whoever routes to it."""
+        return self._driver.look(self._card)
+
+    def offer(self) -> EngineOffer:
+        """The card with what there is to do now, by which `fastvideo.deployment.fleet` chooses."""
+        return self._driver.look(lambda: EngineOffer(card=self._card(), load=self._core.load))
+
+    def _card(self) -> DeploymentCard:
         return deployment_card(
             self._engine_id,
             [self._catalog.get(model_id) for model_id in self._models],
@@ -244,10 +251,6 @@ class Engine:
             costs=self._core.cost_model,
             slo_targets=self._core.slo_targets,
         )
-
-    def offer(self) -> EngineOffer:
-        """The card with what there is to do now, by which `fastvideo.deployment.fleet` chooses."""
-        return EngineOffer(card=self.deployment_card(), load=self._core.load)
 
     @property
     def memory_bytes(self) -> Mapping[str, int]:

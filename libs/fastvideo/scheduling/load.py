@@ -1,9 +1,10 @@
 """What a scheduler has to do and to offer now, for whoever routes to it."""
 
+from collections.abc import Iterable
 from typing import Final
 
 from fastvideo.deployment.card import EngineLoad
-from fastvideo.scheduling.cost import price_request
+from fastvideo.scheduling.cost import price_request, request_phase, request_shape
 from fastvideo.scheduling.state import LiveRequest, SchedulerState
 
 # Keys that are told, the newest.
@@ -12,14 +13,15 @@ WARM_KEYS_MAX: Final = 1_000
 
 def engine_load(state: SchedulerState) -> EngineLoad:
     """The load of a shard: its backlog by the prices that admission and placement go by."""
-    # Lists, since the in-process engine is asked by other threads than the one that decides.
-    workers, requests = list(state.workers.values()), list(state.requests.values())
-    taking = [worker for worker in workers if not (worker.draining or worker.detached)]
+    requests = state.requests.values()
+    taking = [
+        worker for worker in state.workers.values() if not (worker.draining or worker.detached)
+    ]
     models = {
         instance.model_id: None for worker in taking for instance in worker.attached.instances
     }
     return EngineLoad(
-        backlog_seconds=sum(_left(state, request) for request in requests),
+        backlog_seconds=_backlog(state, requests),
         compute_slots=sum(max(1, worker.attached.compute_slots) for worker in taking),
         live_requests=len(requests),
         queued_requests=len(state.lines),
@@ -30,6 +32,15 @@ def engine_load(state: SchedulerState) -> EngineLoad:
     )
 
 
-def _left(state: SchedulerState, request: LiveRequest) -> float:
-    """Predicted device-seconds of a request that have not run."""
-    return max(0.0, price_request(state.costs, request.spec) - request.device_seconds)
+def _backlog(state: SchedulerState, requests: Iterable[LiveRequest]) -> float:
+    """Predicted device-seconds of requests that have not run; those that are alike have one
+    price, since a long line asks for few sizes."""
+    prices: dict[tuple[str, str, str], float] = {}
+    left = 0.0
+    for request in requests:
+        spec = request.spec
+        alike = (spec.model_id, request_phase(spec), request_shape(spec))
+        if alike not in prices:
+            prices[alike] = price_request(state.costs, spec)
+        left += max(0.0, prices[alike] - request.device_seconds)
+    return left
