@@ -33,6 +33,9 @@ _SERVER_FAULTS = frozenset(
 class TracingInterceptor(grpc.aio.ServerInterceptor):
     """Runs each handler inside a span named by its RPC; the outermost interceptor."""
 
+    def __init__(self) -> None:
+        self._duration = metrics.histogram(RPC_DURATION)
+
     async def intercept_service(
         self,
         continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Any]],
@@ -43,8 +46,9 @@ class TracingInterceptor(grpc.aio.ServerInterceptor):
         if handler is None or not is_traced(method):
             return handler
         traceparent = _traceparent(handler_call_details)
-        duration = metrics.histogram(RPC_DURATION)
-        return rewrap(handler, lambda call: _span_of_call(method, traceparent, call, duration))
+        return rewrap(
+            handler, lambda call: _span_of_call(method, traceparent, call, self._duration)
+        )
 
 
 @asynccontextmanager

@@ -7,6 +7,7 @@ Labels are bounded: kinds, models, reasons and the like, never an id, nor a tena
 import re
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 from typing import Final
 
 
@@ -68,51 +69,19 @@ class Instrument:
     services: tuple[str, ...] = ALL_SERVICES
 
 
-def _counter(
+def _instrument(
     name: str,
     unit: str,
     description: str,
     labels: tuple[str, ...] = (),
     services: tuple[str, ...] = ALL_SERVICES,
+    *,
+    kind: Kind,
+    boundaries: tuple[float, ...] = (),
 ) -> Instrument:
     return Instrument(
         name=name,
-        kind=Kind.COUNTER,
-        unit=unit,
-        description=description,
-        labels=labels,
-        services=services,
-    )
-
-
-def _gauge(
-    name: str,
-    unit: str,
-    description: str,
-    labels: tuple[str, ...] = (),
-    services: tuple[str, ...] = ALL_SERVICES,
-) -> Instrument:
-    return Instrument(
-        name=name,
-        kind=Kind.GAUGE,
-        unit=unit,
-        description=description,
-        labels=labels,
-        services=services,
-    )
-
-
-def _histogram(
-    name: str,
-    unit: str,
-    description: str,
-    labels: tuple[str, ...] = (),
-    services: tuple[str, ...] = ALL_SERVICES,
-    boundaries: tuple[float, ...] = SECONDS,
-) -> Instrument:
-    return Instrument(
-        name=name,
-        kind=Kind.HISTOGRAM,
+        kind=kind,
         unit=unit,
         description=description,
         labels=labels,
@@ -120,6 +89,10 @@ def _histogram(
         services=services,
     )
 
+
+_counter: Final = partial(_instrument, kind=Kind.COUNTER)
+_gauge: Final = partial(_instrument, kind=Kind.GAUGE)
+_histogram: Final = partial(_instrument, kind=Kind.HISTOGRAM, boundaries=SECONDS)
 
 # -- the doors ---------------------------------------------------------------------------
 
@@ -263,7 +236,7 @@ BATCH_SIZE: Final = _histogram(
     "Units that shared a forward",
     (UNIT_KIND, MODEL),
     ("scheduler",),
-    SIZES,
+    boundaries=SIZES,
 )
 STEP_DURATION: Final = _histogram(
     "fastvideo.step.duration",
@@ -281,7 +254,7 @@ PREDICTION_ERROR: Final = _histogram(
     "Predicted device-seconds of a batch against the measured ones, 0 to 1",
     (UNIT_KIND,),
     ("scheduler",),
-    SHARES,
+    boundaries=SHARES,
 )
 
 # -- workers -----------------------------------------------------------------------------

@@ -3,7 +3,7 @@
 A standby tells that it is one, and nothing else: sums over schedulers are then right.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from fastvideo.clock import Clock
 from fastvideo.events.reading.gauges import LagGauges, Positions
@@ -41,8 +41,8 @@ class ShardGauges:
         metrics.observe(QUEUED, self._queued)
         metrics.observe(QUEUE_AGE, self._ages)
         metrics.observe(WORKERS, self._workers)
-        metrics.observe(RESERVED, lambda: self._amounts("reserved"))
-        metrics.observe(FREE, lambda: self._amounts("free"))
+        metrics.observe(RESERVED, lambda: self._amounts(lambda core: core.reserved))
+        metrics.observe(FREE, lambda: self._amounts(lambda core: core.free))
 
         await self._lags.run()
 
@@ -84,8 +84,7 @@ class ShardGauges:
         for model_id in dict.fromkeys((*self._models, *served)):
             yield served.count(model_id), {MODEL: model_id}
 
-    def _amounts(self, which: str) -> Iterable[Level]:
+    def _amounts(self, of: Callable[[SchedulerCore], Mapping[str, float]]) -> Iterable[Level]:
         for core in self._cores():
-            amounts = core.reserved if which == "reserved" else core.free
-            for resource, amount in amounts.items():
+            for resource, amount in of(core).items():
                 yield amount, {RESOURCE: resource}
