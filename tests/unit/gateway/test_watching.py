@@ -166,12 +166,12 @@ async def test_who_follows_everything_is_told_of_each_request_once() -> None:
         first = asyncio.ensure_future(anext(touched))
         await asyncio.sleep(0)
         await log.write(ACCEPTED)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(20):
             assert await first == ("r",)
         await log.write(STARTED, DONE)
         await log.write(STARTED, request_id="other")
         seen: set[str] = set()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(20):
             while seen != {"r", "other"}:
                 seen.update(await anext(touched))
         await touched.aclose()

@@ -85,4 +85,5 @@ def test_a_value_that_holds_itself_ends() -> None:
 def test_long_texts_cost_their_length_and_not_its_square(text: str) -> None:
     began = time.perf_counter()
     redact_text(text)
-    assert time.perf_counter() - began < 2.0
+    # Squares of these lengths take minutes.
+    assert time.perf_counter() - began < 20.0
