@@ -16,6 +16,6 @@ async def test_what_ended_while_the_rows_were_behind_is_not_under_way() -> None:
     await index.apply(await log.read_partition(0))
     await log.write(DONE)
     assert len(await index.under_way(10)) == 1
-    reading = asyncio.create_task(under_way_in(index, projector, log)(10))
+    reading = asyncio.ensure_future(under_way_in(index, projector, log)(10))
     async with asyncio.timeout(30), running(projector.run()):
         assert await reading == ()
