@@ -16,7 +16,7 @@ class TenantPolicy:
     device_seconds_per_hour: float = 0.0
     # Requests that have not ended.
     live_requests_max: int = 0
-    # How long what its requests made is kept once they have ended.
+    # How long what its requests made is kept once they have ended; 0 is as the gateway has it.
     media_ttl_s: int = 0
 
 

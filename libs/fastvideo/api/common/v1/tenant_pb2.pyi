@@ -31,7 +31,7 @@ class TenantPolicy(_message.Message):
     live_requests_max: _builtins.int
     """Requests that have not ended."""
     media_ttl_s: _builtins.int
-    """How long what its requests made is kept once they have ended."""
+    """How long what its requests made is kept once they have ended; 0 is as the gateway has it."""
     def __init__(
         self,
         *,
