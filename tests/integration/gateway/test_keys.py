@@ -16,6 +16,7 @@ from fastvideo.requests.tenants import TenantPolicy
 from fastvideo.rpc.api_keys import ApiToken
 from fastvideo.rpc.errors import from_rpc_error
 from fastvideo.telemetry.redaction import redact_text
+from fastvideo_gateway.http.openai import waiting
 from tests.integration.gateway.keyed import ADMIN, JSON, Keyed, Party, keyed_place
 from tests.integration.gateway.worlds import gateway_config, submit_message, world_of
 from tests.plugins.http import call
@@ -117,6 +118,36 @@ async def test_revoking_ends_a_watch_that_runs(place: Keyed) -> None:
             pass
 
     assert (await refusal(asyncio.wait_for(to_the_end(), 30))).reason == "KEY_REVOKED"
+
+
+async def test_revoking_ends_a_wait_over_http_and_what_was_waited_for(
+    place: Keyed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(waiting, "LOOK_EVERY_S", 0.1)
+    party = await place.join("waits")
+    body = b'{"prompt": "a red three", "model": "moving-digits"}'
+    waited = asyncio.create_task(party.http("POST", "/v1/videos/sync", body=body))
+
+    async def videos(party: Party) -> Any:
+        return (await party.http("GET", "/v1/videos")).json["data"]
+
+    async def is_made() -> bool:
+        return bool(await videos(party))
+
+    await eventually(is_made, timeout_s=30)
+    token = ApiToken.parse(party.key)
+    assert token is not None
+    await place.admin.keys.RevokeKey(keys_pb2.RevokeKeyRequest(key_id=token.key_id))
+    answer = await waited
+    assert (answer.status, answer.error["code"]) == (401, "key_revoked")
+    (video,) = await videos(await place.join("waits"))
+    stream_id = f"request-{video['id']}"
+
+    async def is_cancelled() -> bool:
+        events = await place.world.log.read_stream(stream_id)
+        return events[-1].type == "RequestCancelRequested"
+
+    await eventually(is_cancelled, timeout_s=30)
 
 
 async def test_the_page_keeps_a_key_that_no_script_sees(place: Keyed) -> None:

@@ -67,7 +67,8 @@ def http_app(parts: HttpParts, listen: str) -> ASGIApp:
     """Everything that is under the gateway's HTTP address."""
     gateway = parts.gateway
     streams = Streams(parts.closing, parts.door.check_still)
-    artifacts, waiting = ArtifactRoutes(parts.artifacts), Waiting(gateway)
+    artifacts = ArtifactRoutes(parts.artifacts)
+    waiting = Waiting(gateway, parts.door.check_still)
     routes: Sequence[BaseRoute] = (
         *health_routes(parts.readiness),
         *metrics_routes(),

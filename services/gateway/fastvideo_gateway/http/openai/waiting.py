@@ -1,7 +1,7 @@
 """Requests as they stand, and until they have ended."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import aclosing, contextmanager
 from typing import Final, TypeAlias
 
@@ -20,6 +20,8 @@ from fastvideo_gateway.service import GatewayParts
 CALLERS_MAX: Final = 128
 """Callers that wait at a time; health is asked over the same connections."""
 CANCEL_S_MAX: Final = 30.0
+# How often it is looked whether who waits may still do so.
+LOOK_EVERY_S: Final = 15.0
 
 Submit: TypeAlias = gateway_pb2.SubmitRequestRequest
 
@@ -27,8 +29,9 @@ Submit: TypeAlias = gateway_pb2.SubmitRequestRequest
 class Waiting:
     """Reads and waits."""
 
-    def __init__(self, gateway: GatewayParts) -> None:
+    def __init__(self, gateway: GatewayParts, check_still: Callable[[Caller], None]) -> None:
         self._gateway = gateway
+        self._check_still = check_still
         self._holds = Holds(self._cancel)
         self._callers = 0
 
@@ -74,7 +77,8 @@ class Waiting:
     async def all_of(self, request: Request, submits: Sequence[Submit]) -> list[RequestState]:
         """Submit, and give all of them once they have ended.
 
-        A caller that goes away, and a submit that is refused, take the others with them.
+        A caller that goes away, or whose key ends (Unauthenticated), and a submit that is refused
+        take the others with them.
         """
         ids: list[str] = []
         held: list[str] = []
@@ -137,7 +141,11 @@ class Waiting:
         ending = asyncio.create_task(self._all(ids))
         gone = asyncio.create_task(_gone(request))
         try:
-            await asyncio.wait({ending, gone}, return_when=asyncio.FIRST_COMPLETED)
+            while not ending.done() and not gone.done():
+                await asyncio.wait(
+                    {ending, gone}, timeout=LOOK_EVERY_S, return_when=asyncio.FIRST_COMPLETED
+                )
+                self._check_still(current_caller())
             if not ending.done():
                 raise Cancelled("the caller went away")
             return ending.result()
