@@ -206,6 +206,14 @@ async def test_every_answer_is_guarded_and_the_page_lets_nothing_else_in(world: 
     assert (await get(world, "/page/%2e%2e/app.py")).status == 404
 
 
+async def test_a_video_is_not_watched_from_behind_its_end(world: World) -> None:
+    request_id = await world.submit()
+    path, headers = f"/v1/videos/{request_id}/events", {"Last-Event-ID": "7"}
+    answer = await get(world, path, headers=headers)
+    assert (answer.status, answer.error["param"]) == (400, "Last-Event-ID")
+    assert answer.error["message"] == "Last-Event-ID is '7'; allowed: 0 to 1"
+
+
 async def test_a_replay_tells_its_comparisons_and_its_report(world: World) -> None:
     request_id = await finished(world, "a red three")
     body = f'{{"kind": "state", "subject_id": "{request_id}"}}'.encode()
