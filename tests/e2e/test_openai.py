@@ -154,6 +154,10 @@ def test_a_post_answers_202_with_a_job_that_completes(url: str) -> None:
     whole = httpx.get(f"{url}/v1/videos/{video['id']}/content")
     part = httpx.get(f"{url}/v1/videos/{video['id']}/content", headers={"Range": "bytes=4-7"})
     assert (part.status_code, part.content) == (206, whole.content[4:8])
+    beyond = httpx.get(
+        f"{url}/v1/videos/{video['id']}/content", headers={"Range": "bytes=99999999-"}
+    )
+    assert (beyond.status_code, beyond.json()["error"]["param"]) == (416, "Range")
 
 
 @pytest.mark.row("API-09")

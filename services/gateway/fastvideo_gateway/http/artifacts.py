@@ -19,7 +19,8 @@ from fastvideo.errors import InvalidField, Unavailable
 from fastvideo.rpc.errors import from_rpc_error
 from fastvideo.rpc.names import require_name
 from fastvideo_gateway.http.answers import error_record, json_answer
-from fastvideo_gateway.http.views import ArtifactView, Refused
+from fastvideo_gateway.http.refusals import refusal
+from fastvideo_gateway.http.views import ArtifactView
 
 if TYPE_CHECKING:
     from fastvideo.api.artifacts.v1.artifacts_pb2_grpc import ArtifactServiceAsyncStub
@@ -91,9 +92,9 @@ class ArtifactRoutes:
         try:
             span = span_of(asked, size)
         except InvalidField as error:
-            refusal = json_answer(Refused(error_record(error)), NOT_SATISFIABLE)
-            refusal.headers["Content-Range"] = f"bytes */{size}"
-            return refusal
+            refused = refusal(request.url.path, error_record(error), NOT_SATISFIABLE)
+            refused.headers["Content-Range"] = f"bytes */{size}"
+            return refused
         part = span or Span(0, size)
         headers["Content-Length"] = str(part.stop - part.start)
         if span is not None:

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from starlette.responses import StreamingResponse
 
@@ -24,6 +24,13 @@ def message(event: str, value: Any, event_id: str = "") -> bytes:
     return f"{told}event: {event}\ndata: ".encode() + to_json(value) + b"\n\n"
 
 
+Failing: TypeAlias = Callable[[FastVideoError], object]
+
+
+def _refused(error: FastVideoError) -> Refused:
+    return Refused(error_record(error))
+
+
 class Streams:
     """Hands out streams while there are not too many."""
 
@@ -34,22 +41,26 @@ class Streams:
         self._check_still = check_still
         self._open = 0
 
-    def answer(self, messages: AsyncGenerator[bytes, None]) -> StreamingResponse:
+    def answer(
+        self, messages: AsyncGenerator[bytes, None], failed: Failing = _refused
+    ) -> StreamingResponse:
         """A stream of what the iterator makes, until either side goes.
 
         Raises ResourceExhausted when there are too many. A typed error of the iterator's becomes
-        an event `error`, which ends the stream.
+        an event `error`, which ends the stream; `failed` puts it in the API's words.
         """
         if self._open >= STREAMS_MAX:
             raise ResourceExhausted(f"{STREAMS_MAX} streams are open; close one", subject="streams")
         return StreamingResponse(
-            self._counted(messages), media_type="text/event-stream", headers=_HEADERS
+            self._counted(messages, failed), media_type="text/event-stream", headers=_HEADERS
         )
 
-    async def _counted(self, messages: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
+    async def _counted(
+        self, messages: AsyncGenerator[bytes, None], failed: Failing
+    ) -> AsyncGenerator[bytes, None]:
         self._open += 1
         try:
-            async with aclosing(self._until_closed(messages)) as sent:
+            async with aclosing(self._until_closed(messages, failed)) as sent:
                 async for one in sent:
                     yield one
         finally:
@@ -61,7 +72,7 @@ class Streams:
             self._check_still(current_caller())
 
     async def _until_closed(
-        self, messages: AsyncGenerator[bytes, None]
+        self, messages: AsyncGenerator[bytes, None], failed: Failing
     ) -> AsyncGenerator[bytes, None]:
         closed = asyncio.create_task(self._closing.wait())
         coming: asyncio.Task[bytes] | None = None
@@ -83,7 +94,7 @@ class Streams:
         except _Ended:
             return
         except FastVideoError as error:
-            yield message("error", Refused(error_record(error)))
+            yield message("error", failed(error))
         finally:
             tasks = [task for task in (closed, coming) if task is not None]
             for task in tasks:

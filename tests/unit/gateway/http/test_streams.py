@@ -7,6 +7,7 @@ import pytest
 
 from fastvideo.errors import NotFound, ResourceExhausted
 from fastvideo_gateway.http import streams
+from fastvideo_gateway.http.openai.errors import openai_failed
 from fastvideo_gateway.http.streams import Streams, message
 
 
@@ -35,6 +36,10 @@ async def test_a_typed_error_is_told_and_ends_the_stream() -> None:
     told = await collected(failing(), asyncio.Event())
     assert b"event: error" in told
     assert b'"reason":"NOT_FOUND"' in told
+    answer = Streams(asyncio.Event()).answer(failing(), openai_failed)
+    told = b"".join([bytes(part) async for part in answer.body_iterator])  # type: ignore[arg-type]
+    error = b'"type":"not_found_error","param":"video_id","code":"not_found"'
+    assert told.endswith(error + b"}}\n\n")
 
 
 async def test_a_stream_without_an_end_ends_with_the_gateway() -> None:

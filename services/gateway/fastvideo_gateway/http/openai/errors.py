@@ -5,7 +5,8 @@ from typing import Final
 
 from starlette.responses import Response
 
-from fastvideo_gateway.http.answers import json_answer
+from fastvideo.errors import FastVideoError
+from fastvideo_gateway.http.answers import error_record, json_answer, status_of
 from fastvideo_gateway.http.openai.objects import Failed, Failure
 from fastvideo_gateway.http.views import ErrorRecord
 
@@ -42,10 +43,19 @@ _TYPES: Final[Mapping[int, str]] = {
 
 def openai_answer(record: ErrorRecord, status: int) -> Response:
     """The answer of an error, from the record that other paths answer with."""
+    return json_answer(_failed(record, status), status)
+
+
+def openai_failed(error: FastVideoError) -> Failed:
+    """An error in the middle of a stream, which has no status any more."""
+    return _failed(error_record(error), status_of(error))
+
+
+def _failed(record: ErrorRecord, status: int) -> Failed:
     field, message = record.field, record.message
     param = _PARAMETERS.get(field, field)
     if param != field:
         message = message.replace(field, param)
     kind = _TYPES.get(status, "invalid_request_error" if status < 500 else "server_error")
     failure = Failure(message=message, type=kind, param=param or None, code=record.reason.lower())
-    return json_answer(Failed(error=failure), status)
+    return Failed(error=failure)

@@ -24,6 +24,7 @@ from fastvideo_gateway.http.answers import json_answer, to_record
 from fastvideo_gateway.http.artifacts import ArtifactRoutes
 from fastvideo_gateway.http.openai.asked import Asked, submit_message
 from fastvideo_gateway.http.openai.choosing import chosen_model
+from fastvideo_gateway.http.openai.errors import openai_failed
 from fastvideo_gateway.http.openai.objects import VideoDeleted, VideoList, video_object
 from fastvideo_gateway.http.openai.waiting import Submit, Waiting, require_completed
 from fastvideo_gateway.http.queries import Given, read_query
@@ -147,8 +148,10 @@ class OpenAiVideos:
         resumed = request.headers.get("last-event-id", "")
         if resumed and (not resumed.isdecimal() or len(resumed) > 18):
             raise InvalidField("Last-Event-ID", resumed, "the id of an event of this video")
-        await self._waiting.state(video_id)
-        return self._streams.answer(self._told(video_id, int(resumed or 0)))
+        state = await self._waiting.state(video_id)
+        if int(resumed or 0) > state.last_sequence:
+            raise InvalidField("Last-Event-ID", resumed, f"0 to {state.last_sequence}")
+        return self._streams.answer(self._told(video_id, int(resumed or 0)), openai_failed)
 
     async def _told(self, video_id: str, after: int) -> AsyncGenerator[bytes, None]:
         watched = self._gateway.watches.watch(video_id, after, current_tenant())
@@ -171,7 +174,7 @@ class OpenAiVideos:
     async def _streamed(self, request: Request) -> Response:
         events = await self._waiting.told(request, await self._asked(request))
         try:
-            return self._streams.answer(self._ending(events))
+            return self._streams.answer(self._ending(events), openai_failed)
         except FastVideoError:
             await events.aclose()
             raise
