@@ -116,8 +116,10 @@ class LogSubscription:
             if events:
                 self._was_full = len(events) == limit
                 self._accept(partition, events)
-                # In turn with the others, it is read until it is empty.
-                self._ready.append(partition)
+                if self._was_full:
+                    # In turn with the others; what comes after a read that was not full is hinted
+                    # at, or found by the next poll.
+                    self._ready.append(partition)
                 self._interval_s = self._limits.interval_s_min
                 return True
         return False

@@ -39,7 +39,7 @@ _LOG: Final = get_logger(__name__)
 UNFINISHED_KEPT: Final = timedelta(days=1)
 
 # The sweeper is in no hurry; with hints it need not look often.
-POLLING_OF_BOOK: Final = PollLimits(interval_s_max=1.0)
+POLLING_OF_BOOK: Final = PollLimits(interval_s_min=0.05, interval_s_max=1.0)
 
 # Apart from the artifacts, since they are removed by age alone.
 _PLAIN: Final = "/plain"

@@ -65,7 +65,7 @@ from fastvideo_gateway.submission import ChecksInputs, Submitter
 from fastvideo_gateway.watching import WatchHub
 
 # With hints from the other services an idle gateway need not look often.
-POLLING_BESIDE_HINTS: Final = PollLimits(interval_s_max=1.0)
+POLLING_BESIDE_HINTS: Final = PollLimits(interval_s_min=0.05, interval_s_max=1.0)
 # How long a start waits for the keys; a gateway without them says so itself.
 LOADED_S_MAX: Final = 10.0
 

@@ -39,7 +39,7 @@ from fastvideo_sessions.service import SessionParts, SessionServicer
 
 CONSUMER: Final = "sessions"
 # With hints from the other services an idle service need not look often.
-POLLING_BESIDE_HINTS: Final = PollLimits(interval_s_max=1.0)
+POLLING_BESIDE_HINTS: Final = PollLimits(interval_s_min=0.05, interval_s_max=1.0)
 
 
 @dataclass(frozen=True, slots=True)

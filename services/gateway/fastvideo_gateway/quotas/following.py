@@ -27,6 +27,7 @@ from fastvideo_gateway.quotas.usage import RequestCosts, changes_of
 _LOG: Final = get_logger(__name__)
 
 CHECK_EVERY_S: Final = 1.0
+GATHER_S: Final = 0.05
 RETRY_S: Final = 0.5
 UNDER_WAY_MAX: Final = 5_000
 
@@ -119,6 +120,9 @@ class UsageFollower:
         first, last = batch[0], batch[-1]
         changes = changes_of(batch, self._costs)
         await self._ledger.take_in(first.partition, first.offset, last.offset, changes)
+        if not subscription.has_more:
+            # A running request's events come together: few of them are worth a step of their own.
+            await asyncio.sleep(GATHER_S)
 
     async def _begun(self) -> Mapping[int, int]:
         """Where to read on; a ledger that has nothing begins with its longest window."""
