@@ -42,6 +42,9 @@ class LagGauges:
             except Unavailable as error:
                 _LOG.info("how far followers are is not known", error=error.message)
                 self._lags, self._events = {}, None
+            except Exception:  # noqa: BLE001 - a figure less never ends the service that it is of
+                _LOG.exception("how far followers are is not known")
+                self._lags, self._events = {}, None
             await asyncio.sleep(LOOK_EVERY_S)
 
     async def _look(self) -> None:
