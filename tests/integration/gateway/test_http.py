@@ -288,6 +288,36 @@ async def test_a_stop_ends_streams_at_once(postgres_dsn: str) -> None:
     writer.close()
 
 
+async def test_a_stop_ends_no_request_that_a_caller_waits_for(postgres_dsn: str) -> None:
+    body = b'{"prompt": "a red three", "model": "moving-digits"}'
+    streamed = {**JSON, "Accept": "text/event-stream"}
+
+    async def stands(world: World) -> list[str]:
+        listed = (await get(world, "/v1/videos")).json["data"]
+        return [one["status"] for one in listed]
+
+    async with world_of(gateway_config(postgres_dsn)) as world:
+        waits = [
+            asyncio.create_task(
+                get(world, "/v1/videos/sync", method="POST", body=body, headers=headers)
+            )
+            for headers in (JSON, streamed)
+        ]
+
+        async def made() -> bool:
+            return len(await stands(world)) == 2
+
+        await eventually(made, timeout_s=30)
+        began = time.monotonic()
+    assert time.monotonic() - began < listener.STOP_S
+    waited, told = await asyncio.gather(*waits)
+    assert (waited.status, waited.error["code"]) == (503, "gateway_stops")
+    assert waited.headers["retry-after"] == "1"
+    assert told.status == 200
+    async with world_of(gateway_config(postgres_dsn)) as again:
+        assert await stands(again) == ["queued", "queued"]
+
+
 async def test_an_address_that_is_taken_is_named(postgres_dsn: str) -> None:
     from dataclasses import replace
 

@@ -68,7 +68,7 @@ def http_app(parts: HttpParts, listen: str) -> ASGIApp:
     gateway = parts.gateway
     streams = Streams(parts.closing, parts.door.check_still)
     artifacts = ArtifactRoutes(parts.artifacts)
-    waiting = Waiting(gateway, parts.door.check_still)
+    waiting = Waiting(gateway, parts.door.check_still, parts.closing)
     routes: Sequence[BaseRoute] = (
         *health_routes(parts.readiness),
         *metrics_routes(),

@@ -8,10 +8,11 @@ from typing import Final, TypeAlias
 from starlette.requests import Request
 
 from fastvideo.api.gateway.v1 import gateway_pb2
-from fastvideo.errors import Cancelled, FastVideoError, NotFound, ResourceExhausted
+from fastvideo.errors import Cancelled, FastVideoError, NotFound, ResourceExhausted, Unavailable
 from fastvideo.events.records import StoredEvent
 from fastvideo.requests.failures import error_of
 from fastvideo.requests.types import RequestState, RequestStatus
+from fastvideo.rpc.errors import RETRY_AFTER
 from fastvideo.rpc.identity import Caller, current_caller, current_tenant
 from fastvideo.scheduling.work import CancelScope, CancelScopeKind
 from fastvideo_gateway.http.openai.holding import Holds
@@ -29,9 +30,15 @@ Submit: TypeAlias = gateway_pb2.SubmitRequestRequest
 class Waiting:
     """Reads and waits."""
 
-    def __init__(self, gateway: GatewayParts, check_still: Callable[[Caller], None]) -> None:
+    def __init__(
+        self,
+        gateway: GatewayParts,
+        check_still: Callable[[Caller], None],
+        closing: asyncio.Event,
+    ) -> None:
         self._gateway = gateway
         self._check_still = check_still
+        self._closing = closing
         self._holds = Holds(self._cancel)
         self._callers = 0
 
@@ -78,7 +85,7 @@ class Waiting:
         """Submit, and give all of them once they have ended.
 
         A caller that goes away, or whose key ends (Unauthenticated), and a submit that is refused
-        take the others with them.
+        take the others with them. A gateway that stops takes nothing with it (Unavailable).
         """
         ids: list[str] = []
         held: list[str] = []
@@ -91,7 +98,7 @@ class Waiting:
                 ended = True
                 return states
             finally:
-                self._holds.release(held, current_caller(), ended=ended)
+                self._release(held, current_caller(), ended=ended)
 
     async def told(
         self, request: Request, submit: Submit
@@ -121,7 +128,11 @@ class Waiting:
             ended = True
         finally:
             leaving.cancel()
-            self._holds.release(held, caller, ended=ended)
+            self._release(held, caller, ended=ended)
+
+    def _release(self, held: Sequence[str], caller: Caller, *, ended: bool) -> None:
+        """Hold no longer. Where the gateway stops, its callers are there still: all goes on."""
+        self._holds.release(held, caller, ended=ended or self._closing.is_set())
 
     async def _leave_with(self, request: Request, held: list[str], caller: Caller) -> None:
         """Let go once the caller has gone, however long nothing is to be sent."""
@@ -140,19 +151,27 @@ class Waiting:
     async def _while_there(self, request: Request, ids: Sequence[str]) -> list[RequestState]:
         ending = asyncio.create_task(self._all(ids))
         gone = asyncio.create_task(_gone(request))
+        stopping = asyncio.create_task(self._closing.wait())
+        looked_for = (ending, gone, stopping)
         try:
-            while not ending.done() and not gone.done():
+            while not any(task.done() for task in looked_for):
                 await asyncio.wait(
-                    {ending, gone}, timeout=LOOK_EVERY_S, return_when=asyncio.FIRST_COMPLETED
+                    looked_for, timeout=LOOK_EVERY_S, return_when=asyncio.FIRST_COMPLETED
                 )
                 self._check_still(current_caller())
-            if not ending.done():
+            if ending.done():
+                return ending.result()
+            if gone.done():
                 raise Cancelled("the caller went away")
-            return ending.result()
+            raise Unavailable(
+                "this gateway stops; what was asked goes on: ask with the same Idempotency-Key",
+                reason="GATEWAY_STOPS",
+                attributes={RETRY_AFTER: "1"},
+            )
         finally:
-            ending.cancel()
-            gone.cancel()
-            await asyncio.gather(ending, gone, return_exceptions=True)
+            for task in looked_for:
+                task.cancel()
+            await asyncio.gather(*looked_for, return_exceptions=True)
 
     async def _all(self, ids: Sequence[str]) -> list[RequestState]:
         return await asyncio.gather(*map(self.ended, ids))
