@@ -106,7 +106,8 @@ class OpenAiVideos:
 
     async def _delete(self, request: Request) -> Response:
         video_id = _id_of(request)
-        await self._gateway.deleter.delete(video_id, current_tenant(), subject="video_id")
+        deleting = self._gateway.deleter.delete(video_id, current_tenant(), subject="video_id")
+        await self._waiting.unless_stopping(deleting)
         return json_answer(VideoDeleted(id=video_id))
 
     async def _list(self, request: Request) -> Response:

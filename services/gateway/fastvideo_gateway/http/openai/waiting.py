@@ -1,9 +1,9 @@
 """Requests as they stand, and until they have ended."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Sequence
 from contextlib import aclosing, contextmanager
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias, TypeVar
 
 from starlette.requests import Request
 
@@ -24,6 +24,7 @@ CANCEL_S_MAX: Final = 30.0
 # How often it is looked whether who waits may still do so.
 LOOK_EVERY_S: Final = 15.0
 
+T = TypeVar("T")
 Submit: TypeAlias = gateway_pb2.SubmitRequestRequest
 
 
@@ -70,9 +71,23 @@ class Waiting:
             await self._cancel(video_id, "cancelled over HTTP")
             try:
                 async with asyncio.timeout(CANCEL_S_MAX):
-                    return await self.ended(video_id)
+                    return await self.unless_stopping(self.ended(video_id))
             except TimeoutError:
                 return await self.state(video_id)
+
+    async def unless_stopping(self, work: Coroutine[Any, Any, T]) -> T:
+        """What the work gives. Raises Unavailable when the gateway stops before; the work ends."""
+        working = asyncio.create_task(work)
+        stopping = asyncio.create_task(self._closing.wait())
+        try:
+            await asyncio.wait((working, stopping), return_when=asyncio.FIRST_COMPLETED)
+            if working.done():
+                return working.result()
+            raise _stops("ask again")
+        finally:
+            for task in (working, stopping):
+                task.cancel()
+            await asyncio.gather(working, stopping, return_exceptions=True)
 
     async def ended(self, video_id: str) -> RequestState:
         """The request once it has ended. Raises NotFound."""
@@ -163,11 +178,7 @@ class Waiting:
                 return ending.result()
             if gone.done():
                 raise Cancelled("the caller went away")
-            raise Unavailable(
-                "this gateway stops; what was asked goes on: ask with the same Idempotency-Key",
-                reason="GATEWAY_STOPS",
-                attributes={RETRY_AFTER: "1"},
-            )
+            raise _stops("ask with the same Idempotency-Key")
         finally:
             for task in looked_for:
                 task.cancel()
@@ -179,6 +190,14 @@ class Waiting:
     async def _cancel(self, request_id: str, reason: str) -> None:
         scope = CancelScope(kind=CancelScopeKind.REQUEST, target_id=request_id)
         await self._gateway.canceller.cancel(scope, reason, current_tenant())
+
+
+def _stops(what_to_do: str) -> Unavailable:
+    return Unavailable(
+        f"this gateway stops; what was asked goes on: {what_to_do}",
+        reason="GATEWAY_STOPS",
+        attributes={RETRY_AFTER: "1"},
+    )
 
 
 def require_completed(state: RequestState) -> None:
