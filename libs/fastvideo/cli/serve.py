@@ -60,7 +60,14 @@ def _asked(what: list[str], checkpoints: Path | None, families: tuple[str, ...])
     from fastvideo.cli.failures import tell
     from fastvideo.deployment.project import TRAINING, InvalidProject, read_project
     from fastvideo.deployment.serving import stack_of_models, stack_of_project
+    from fastvideo.errors import NotFound
 
+    if (
+        len(what) == 1
+        and what[0].startswith(("/", "./", "../", "~"))
+        and not Path(what[0]).is_dir()
+    ):
+        raise NotFound(f"there is no folder {what[0]}", subject=what[0])
     if len(what) != 1 or not Path(what[0]).is_dir():
         return stack_of_models(what, checkpoints=checkpoints, families=families)
     folder = Path(what[0])

@@ -108,6 +108,11 @@ def read_project(
     if not folder.is_dir():
         raise NotFound(f"there is no folder {folder}", subject=str(folder))
     reader = _Reader(folder)
+    for name in FILES:
+        path = folder / name
+        # A link to nowhere, or a folder of that name: what its author meant to say is not there.
+        if (path.is_symlink() or path.exists()) and not path.is_file():
+            reader.add(name, "file", "is there and is no file that can be read")
     installed = Catalog.load(packages=tuple(families))
     card = reader.card(installed)
     programs = reader.programs()

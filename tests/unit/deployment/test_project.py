@@ -215,6 +215,15 @@ def test_pools_serve_what_the_programs_need_and_values_have_a_way(folder: Path) 
     assert read_project(folder).deployment.transport.backend == "grpc"
 
 
+def test_what_is_there_and_cannot_be_read_is_a_fault(folder: Path) -> None:
+    (folder / "loops.yaml").unlink()
+    (folder / "loops.yaml").symlink_to("/nowhere")
+    (folder / "training.yaml").unlink()
+    (folder / "training.yaml").mkdir()
+    found = [(one.file, one.key) for one in faults(folder)]
+    assert found == [("loops.yaml", "file"), ("training.yaml", "file")]
+
+
 def test_a_folder_may_deploy_installed_models_alone(tmp_path: Path) -> None:
     (tmp_path / "deployment.yaml").write_text("models: [moving-digits]\n")
     project = read_project(tmp_path)
