@@ -108,16 +108,16 @@ def read_project(
     if not folder.is_dir():
         raise NotFound(f"there is no folder {folder}", subject=str(folder))
     reader = _Reader(folder)
-    for name in FILES:
-        path = folder / name
-        # A link to nowhere, or a folder of that name: what its author meant to say is not there.
-        if (path.is_symlink() or path.exists()) and not path.is_file():
-            reader.add(name, "file", "is there and is no file that can be read")
     installed = Catalog.load(packages=tuple(families))
     card = reader.card(installed)
     programs = reader.programs()
     deployment = reader.deployment()
     training = reader.optional(TRAINING, TrainingDocument)
+    for name in FILES:
+        path = folder / name
+        # A link to nowhere, or a folder of that name: what its author meant to say is not there.
+        if (path.is_symlink() or path.exists()) and not path.is_file():
+            reader.add(name, "file", "is there and is no file that can be read")
     if not any((folder / name).is_file() for name in (MODEL, DEPLOYMENT)):
         reader.add(DEPLOYMENT, "file", f"is missing; a project has {MODEL} or {DEPLOYMENT}")
     if card is None and programs:

@@ -1,6 +1,7 @@
 """Submit: validate, make durable, answer. Nothing is stored for what is refused."""
 
 import secrets
+from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -10,7 +11,7 @@ from fastvideo.deployment.catalog import Catalog
 from fastvideo.deployment.servables import find_servable, named_program
 from fastvideo.errors import AlreadyExists, CorruptLog, FastVideoError, InvalidField, Unavailable
 from fastvideo.events.catalog import NAMES, UPCASTERS, new_event
-from fastvideo.events.first_use import FirstUse, asked_digest, keyed_event_id, lookup, scoped_key
+from fastvideo.events.first_use import FirstUse, asked_digest, keyed_event_id, scoped_key
 from fastvideo.events.metadata import request_metadata
 from fastvideo.events.records import AppendCommand, AppendResult, StreamAppend
 from fastvideo.events.store import Appends, EventLog
@@ -50,6 +51,15 @@ class Submitted:
     repeated: bool
 
 
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """A submit that can be accepted; without a spec it repeats what its key made."""
+
+    spec: RequestSpec | None
+    key: str | None
+    digest: str
+
+
 class Submitter:
     """Turns submit messages into accepted requests."""
 
@@ -81,14 +91,54 @@ class Submitter:
         ResourceExhausted when a quota of the tenant is used up, and AlreadyExists for a key that
         was used for something else.
         """
+        asked = await self._asked(message, tenant_id)
+        if asked.spec is not None:
+            await self._quotas.admit(asked.spec)
+        return await self._admitted(asked)
+
+    async def submit_all(
+        self, messages: Sequence[gateway_pb2.SubmitRequestRequest], tenant_id: str
+    ) -> AsyncGenerator[Submitted, None]:
+        """Accept `n` requests, in order; none is stored before all have been let in.
+
+        Raises what `submit` does, and InvalidField naming `n` for more than the tenant's quotas
+        can ever let in together. Keys of what was not stored are as good as unused.
+        """
+        asked = [await self._asked(message, tenant_id) for message in messages]
+        new = [one.spec for one in asked if one.spec is not None]
+        most = self._quotas.most_at_once(tenant_id)
+        if most and len(new) > most:
+            allowed = f"at most {most}, which is what the tenant's quotas let in at once"
+            raise InvalidField("n", len(messages), allowed)
+        # Let in, and neither stored nor tried to be.
+        waiting: list[RequestSpec] = []
+        try:
+            for spec in new:
+                await self._quotas.admit(spec)
+                waiting.append(spec)
+            for one in asked:
+                if one.spec is not None:
+                    waiting.remove(one.spec)
+                yield await self._admitted(one)
+        finally:
+            for spec in waiting:
+                await self._quotas.withdraw(spec)
+
+    async def _asked(self, message: gateway_pb2.SubmitRequestRequest, tenant_id: str) -> _Asked:
         key = scoped_key("submit", tenant_id, message.idempotency_key)
         digest = asked_digest(message)
         if key is not None and await self._was_used(key):
             # A repeat is answered even when its draft would be refused by now.
-            result = await self._appender.append(lookup(key))
+            return _Asked(None, key, digest)
+        return _Asked(await self._resolve(draft_of(message), tenant_id), key, digest)
+
+    async def _admitted(self, asked: _Asked) -> Submitted:
+        """Store what was let in; what was not stored is taken back from the quotas."""
+        spec, key, digest = asked.spec, asked.key, asked.digest
+        if spec is None:
+            # An append of nothing, which tells the key's first use.
+            result = await self._appender.append(AppendCommand(idempotency_key=key))
             return await self._first(result, digest)
-        spec = await self._resolve(draft_of(message), tenant_id)
-        await self._quotas.admit(spec)
         try:
             submitted = await self._store(spec, key, digest)
         except Unavailable:

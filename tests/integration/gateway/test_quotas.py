@@ -1,6 +1,7 @@
 """Quotas over real Redis: shared by replicas, and kept whatever happens to Redis."""
 
 import asyncio
+import json
 import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -13,6 +14,8 @@ import openai
 import pytest
 
 from fastvideo.api.gateway.v1 import gateway_pb2
+from fastvideo.artifacts.events import ArtifactCompleted
+from fastvideo.artifacts.types import ArtifactKind, ArtifactRecord, Producer
 from fastvideo.errors import FastVideoError, ResourceExhausted
 from fastvideo.events.catalog import new_event
 from fastvideo.events.records import AppendCommand, StreamAppend
@@ -32,7 +35,7 @@ from tests.integration.gateway.worlds import (
     submit_message,
     world_of,
 )
-from tests.plugins.http import call
+from tests.plugins.http import Answer, call
 from tests.plugins.redis import OwnRedis
 from tests.plugins.waiting import eventually
 
@@ -163,6 +166,74 @@ async def test_http_says_when_to_try_again_and_the_openai_package_does(
                     model=MODEL, prompt="a red three"
                 )
             assert caught.value.code == "quota_requests"
+
+
+async def images(world: World, n: int, key: str) -> Answer:
+    """Ask for images over HTTP, and wait for them."""
+    return await call(
+        world.gateway.http_address,
+        "/v1/images/generations",
+        method="POST",
+        headers={"Content-Type": "application/json", "Idempotency-Key": key},
+        body=json.dumps({"model": MODEL, "prompt": "a red three", "n": n}).encode(),
+    )
+
+
+async def draw(world: World, request_id: str) -> None:
+    """End a request for an image as a worker and the scheduler do."""
+    record = ArtifactRecord(
+        artifact_id=new_id("art", 0),
+        kind=ArtifactKind.IMAGE,
+        name="image.png",
+        producer=Producer(request_id=request_id),
+        created_at=datetime.now(UTC),
+        tenant_id=TENANT,
+    )
+    await world.schedule(request_id, ArtifactCompleted(record=record))
+    await end(world, request_id, 1.0)
+
+
+async def test_images_are_let_in_together_or_not_at_all(postgres_dsn: str) -> None:
+    policy = TenantPolicy(requests_per_minute=9, live_requests_max=3)
+    async with limited(postgres_dsn, "", policy) as world:
+        running = [await world.submit() for _ in range(2)]
+        before = await world.size()
+        never = await images(world, 4, "never")
+        assert (never.status, never.error["param"]) == (400, "n")
+        assert "at most 3" in never.error["message"]
+        refused = await images(world, 2, "again")
+        assert (refused.status, refused.error["code"]) == (429, "quota_live_requests")
+        # Nothing was made that would have to be cancelled.
+        assert await world.size() == before
+
+        # What was let in and given back leaves room: with one that ends, there is for two.
+        await end(world, running[0], 1.0)
+        made: list[str] = []
+
+        async def both_are_made() -> bool:
+            page = await world.stub.ListRequests(gateway_pb2.ListRequestsRequest())
+            made[:] = {state.spec.request_id for state in page.states} - set(running)
+            return len(made) == 2
+
+        async def ask_until_let_in() -> Answer:
+            async with asyncio.timeout(WAIT_S):
+                while (answer := await images(world, 2, "again")).status == 429:
+                    await asyncio.sleep(0.05)
+                return answer
+
+        async with asyncio.TaskGroup() as group:
+            asking = group.create_task(ask_until_let_in())
+            await eventually(both_are_made, timeout_s=WAIT_S)
+            for request_id in made:
+                await draw(world, request_id)
+        answer = asking.result()
+        assert answer.status == 200
+        assert {image["id"] for image in answer.json["data"]} == set(made)
+        # A repeat is no request of its own, whatever the quotas let in by now.
+        lower = TenantPolicy(live_requests_max=1)
+        await world.append(f"tenant-{TENANT}", TenantPolicySet(tenant_id=TENANT, policy=lower))
+        await eventually(lambda: _is_known(world, lower), timeout_s=WAIT_S)
+        assert (await images(world, 2, "again")).json["data"] == answer.json["data"]
 
 
 @pytest.mark.slow

@@ -78,6 +78,11 @@ class KeptQuotas:
             # It counts for a minute at most: the log never has it.
             self._shared_is(False)
 
+    def most_at_once(self, tenant_id: str) -> int:
+        policy = self._policies.policy_of(tenant_id)
+        limits = (policy.requests_per_minute, policy.live_requests_max)
+        return min((limit for limit in limits if limit), default=0)
+
     async def run(self) -> None:
         """Follow the log for the counters, for ever; ends by cancellation."""
         async with asyncio.TaskGroup() as group:

@@ -110,6 +110,10 @@ class Quotas(Protocol):
         """Take back what was counted for a request that was not stored."""
         ...
 
+    def most_at_once(self, tenant_id: str) -> int:
+        """How many requests can ever be let in together; 0 where nothing limits that."""
+        ...
+
 
 class NoQuotas:
     """`Quotas` that let everything in."""
@@ -119,6 +123,9 @@ class NoQuotas:
 
     async def withdraw(self, spec: RequestSpec) -> None:
         """Nothing was counted."""
+
+    def most_at_once(self, tenant_id: str) -> int:
+        return 0
 
 
 class Ledger(Protocol):

@@ -17,6 +17,7 @@ from fastvideo.rpc.identity import Caller, current_caller, current_tenant
 from fastvideo.scheduling.work import CancelScope, CancelScopeKind
 from fastvideo_gateway.http.openai.holding import Holds
 from fastvideo_gateway.service import GatewayParts
+from fastvideo_gateway.submission import Submitted
 
 CALLERS_MAX: Final = 128
 """Callers that wait at a time; health is asked over the same connections."""
@@ -107,8 +108,10 @@ class Waiting:
         with self.place():
             ended = False
             try:
-                for submit in submits:
-                    ids.append(await self._begin(submit, held))
+                submitter = self._gateway.submitter
+                async with aclosing(submitter.submit_all(submits, current_tenant())) as all_made:
+                    async for made in all_made:
+                        ids.append(self._hold(made, held))
                 states = await self._while_there(request, ids)
                 ended = True
                 return states
@@ -157,7 +160,9 @@ class Waiting:
 
     async def _begin(self, submit: Submit, held: list[str]) -> str:
         """Make a request and hold it; its id."""
-        made = await self._gateway.submitter.submit(submit, current_tenant())
+        return self._hold(await self._gateway.submitter.submit(submit, current_tenant()), held)
+
+    def _hold(self, made: Submitted, held: list[str]) -> str:
         request_id = made.state.spec.request_id
         if self._holds.hold(request_id, made_before=made.repeated):
             held.append(request_id)
