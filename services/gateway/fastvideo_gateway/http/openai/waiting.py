@@ -100,7 +100,8 @@ class Waiting:
     async def all_of(self, request: Request, submits: Sequence[Submit]) -> list[RequestState]:
         """Submit, and give all of them once they have ended.
 
-        A caller that goes away, or whose key ends (Unauthenticated), and a submit that is refused
+        None is made unless the quotas have let in all (ResourceExhausted, InvalidField). A caller
+        that goes away, or whose key ends (Unauthenticated), and a submit that fails after that
         take the others with them. A gateway that stops takes nothing with it (Unavailable).
         """
         ids: list[str] = []
