@@ -249,6 +249,7 @@ def battered() -> Iterator[Stack]:
         yield running
 
 
+@pytest.mark.soak
 async def test_thirty_random_kills_under_load_lose_and_change_nothing(battered: Stack) -> None:
     seed = random.SystemRandom().randrange(2**32)
     print(f"seed {seed}")  # noqa: T201 - so that a failure can be repeated

@@ -10,12 +10,14 @@ import random
 import signal
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
+from contextlib import aclosing
+from dataclasses import dataclass, replace
 
 import pytest
 
 from fastvideo.client import AsyncClient, CallPolicy
 from fastvideo.replay.types import ReplayKind, ReplayReport, ReplayRequest
+from fastvideo.requests.events import RequestProgressed
 from fastvideo.requests.types import RequestState, RequestStatus, SamplingOverrides
 from fastvideo.scheduling.events import AssignLoop, LeaderElected, SchedulerDecided, WorkerLost
 from tests.e2e.stack import Stack, running_stack
@@ -64,16 +66,28 @@ async def _happen(stack: Stack, chance: random.Random) -> Happened:
         hurts = {REQUESTS // 3: "worker", 2 * REQUESTS // 3: "leader"}
         waiting: list[asyncio.Task[RequestState]] = []
         for number in range(REQUESTS):
-            asked = await client.submit(chance.choice(PROMPTS), sampling=_sampling(chance, number))
+            sampling = _sampling(chance, number)
+            if number in hurts:
+                sampling = replace(sampling, steps=60)
+            asked = await client.submit(chance.choice(PROMPTS), sampling=sampling)
             wait = client.wait(asked.spec.request_id)
             waiting.append(asyncio.create_task(wait))
             if number in cancelled:
                 await asyncio.sleep(chance.random() * 0.3)
                 await client.cancel(asked.spec.request_id, reason="changed my mind")
             if number in hurts:
+                await _begun(client, asked.spec.request_id)
                 await _kill(stack, hurts[number])
             await asyncio.sleep(chance.random() * 0.05)
         return Happened(tuple(await asyncio.gather(*waiting)))
+
+
+async def _begun(client: AsyncClient, request_id: str) -> None:
+    """Wait until a step of a request has been told of."""
+    async with aclosing(client.watch(request_id)) as events:
+        async for event in events:
+            if isinstance(event.payload, RequestProgressed):
+                return
 
 
 def _sampling(chance: random.Random, number: int) -> SamplingOverrides:
@@ -121,7 +135,7 @@ async def test_what_is_served_of_each_is_the_fold_of_its_stream(
         assert report.digests["requests"] == report.digests["requests served"]
         scheduler = await client.replay(ReplayKind.STATE, "scheduler")
         assert scheduler.equal, scheduler.first_divergence
-        assert scheduler.compared == 1, scheduler.headline
+        assert scheduler.compared >= 1, scheduler.headline
 
 
 async def test_every_decision_is_made_again(stack: Stack, happened: Happened) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from tests.e2e.stack import Stack, running_stack
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.slow, pytest.mark.soak, pytest.mark.timeout(240)]
 
 OPTIONS = ("--steps", "3", "--seed", "1")
 

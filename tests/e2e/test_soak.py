@@ -32,7 +32,7 @@ PROMPTS: Final = tuple(
 PATIENT = CallPolicy(timeout_s=60.0, silence_s_max=120.0)
 SERVICES: Final = ("gateway", "scheduler-1", "worker-1", "worker-2", "artifacts", "sessions")
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(2400)]
+pytestmark = [pytest.mark.slow, pytest.mark.soak, pytest.mark.timeout(2400)]
 
 
 @pytest.fixture(scope="module")
@@ -122,7 +122,7 @@ class Customers:
         return await self._end(request_id)
 
     async def _failed(self) -> str:
-        soon = datetime.now(UTC) + timedelta(seconds=self._chance.uniform(0.05, 0.8))
+        soon = datetime.now(UTC) + timedelta(seconds=self._chance.uniform(1.0, 3.0))
         return await self._end(await self._submit(SamplingOverrides(steps=1000), deadline=soon))
 
     async def _disconnected(self) -> str:

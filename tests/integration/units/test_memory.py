@@ -166,6 +166,7 @@ def test_in_a_soak_of_mixed_kinds_no_unit_fails_for_memory_and_all_of_it_comes_b
 
 
 @pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("seed", range(3))
 def test_a_longer_soak_ends_as_the_short_one(tight: Engine, record: Run, seed: int) -> None:
