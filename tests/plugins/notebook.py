@@ -1,6 +1,7 @@
 """IPython's own shell, the one that kernels extend; tests are skipped by name where it is not."""
 
 import atexit
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,6 +14,9 @@ import pytest
 def notebook_shell(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """A shell without history; what cells display is in `display_pub.outputs`."""
     monkeypatch.setenv("IPYTHONDIR", str(folder))
+    # A shell makes its cells' module the main one, and leaves it so; processes that later tests
+    # spawn are begun from the main module.
+    monkeypatch.setitem(sys.modules, "__main__", sys.modules["__main__"])
     shells = pytest.importorskip("IPython.core.interactiveshell").InteractiveShell
     capture = pytest.importorskip("IPython.core.displaypub").CapturingDisplayPublisher
     shells.clear_instance()

@@ -6,7 +6,9 @@ import tracemalloc
 
 from fastvideo.api.gateway.v1 import gateway_pb2
 from fastvideo.requests.events import RequestCancelled
+from fastvideo.requests.state import stream_of
 from fastvideo.requests.types import RequestMetrics
+from fastvideo.rpc.identity import DEFAULT_TENANT
 from tests.integration.gateway.worlds import World
 from tests.plugins.waiting import eventually
 
@@ -18,7 +20,9 @@ async def test_a_thousand_requests_leave_no_memory_behind(world: World) -> None:
     async def run_many(count: int) -> None:
         for _ in range(count // 50):
             ids = await asyncio.gather(*(world.submit() for _ in range(50)))
-            await asyncio.gather(*(world.schedule(one, ended) for one in ids))
+            await asyncio.gather(
+                *(world.append(stream_of(one), ended, tenant_id=DEFAULT_TENANT) for one in ids)
+            )
 
     async def little_is_kept() -> bool:
         gc.collect()

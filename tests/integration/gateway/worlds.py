@@ -14,7 +14,6 @@ from fastvideo.events.types import EventMetadata, EventPayload
 from fastvideo.ids import new_id
 from fastvideo.requests.state import stream_of
 from fastvideo.rpc.channel import open_channel
-from fastvideo.rpc.identity import DEFAULT_TENANT
 from fastvideo_gateway.app import RunningGateway, running_gateway
 from fastvideo_gateway.config import Config
 
@@ -33,9 +32,9 @@ class World:
     stub: "GatewayServiceAsyncStub"
     log: PostgresEventStore
 
-    async def append(self, stream_id: str, *payloads: EventPayload) -> None:
+    async def append(self, stream_id: str, *payloads: EventPayload, tenant_id: str = "") -> None:
         """Append as another service would, past the gateway."""
-        metadata = EventMetadata(tenant_id=DEFAULT_TENANT, occurred_at=datetime.now(UTC))
+        metadata = EventMetadata(tenant_id=tenant_id, occurred_at=datetime.now(UTC))
         events = tuple(new_event(new_id("evt", 0), payload, metadata) for payload in payloads)
         await self.log.append(AppendCommand(streams=(StreamAppend(stream_id, events),)))
 
