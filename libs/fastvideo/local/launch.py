@@ -41,16 +41,19 @@ def running_state(folder: DataFolder) -> StackState | None:
 
 
 def find_running(data: Path | None = None) -> StackAddresses | None:
-    """The addresses of a stack that is ready; None when none is. `data`: see `ensure_running`."""
+    """The addresses of a stack that has come up; None when none runs. `data`: see `ensure_running`.
+
+    A part that died and is being started again does not hide it: what is asked waits for the part.
+    """
     folder = options_for(data, os.environ).folder
     state = running_state(folder)
-    return _addresses(state) if state is not None and state.ready else None
+    return _addresses(state) if state is not None and state.has_come_up else None
 
 
 def ensure_running(
     data: Path | None = None, on_progress: Callable[[StackState], None] = lambda state: None
 ) -> StackAddresses:
-    """The addresses of a ready stack: of the one that runs, else of one started now, detached.
+    """The addresses of a stack: of the one that runs, else of one started now, detached.
 
     `data` is its folder, None the default one. Raises the errors of `start_detached`, and
     DeadlineExceeded when a stack that somebody else starts does not become ready.

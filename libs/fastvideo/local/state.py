@@ -69,6 +69,11 @@ class StackState:
         """Every part is as it should be."""
         return not self.stopping and all(part.settled for part in self.parts)
 
+    @property
+    def has_come_up(self) -> bool:
+        """Every part has been as it should be; one that died meanwhile is started again."""
+        return not self.stopping and all(part.ready_after_s is not None for part in self.parts)
+
 
 def to_json(state: StackState) -> str:
     """One line of JSON."""

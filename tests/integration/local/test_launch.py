@@ -1,6 +1,8 @@
 """The stack as a program finds it or starts it: `ensure_running` and `find_running`."""
 
 import os
+import signal
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import grpc
@@ -10,6 +12,7 @@ from grpc_health.v1 import health_pb2
 from fastvideo.local import ensure_running, find_running
 from fastvideo.local.errors import PartFailed
 from fastvideo.local.folder import DataFolder
+from fastvideo.local.launch import running_state
 from fastvideo.local.state import StackState
 from tests.integration.local.conftest import Stack
 
@@ -18,6 +21,13 @@ from tests.integration.local.conftest import Stack
 def _stand_ins(monkeypatch: pytest.MonkeyPatch, stack: Stack) -> None:
     for name, value in stack.environment.items():
         monkeypatch.setenv(name, value)
+
+
+def restarts(stack: Stack) -> int:
+    """How often its worker was started again."""
+    state = running_state(DataFolder(stack.data))
+    assert state is not None
+    return next(part.restarts for part in state.parts if part.name == "worker-1")
 
 
 def serves(address: str) -> bool:
@@ -42,6 +52,16 @@ def test_it_is_started_once_and_then_found(stack: Stack) -> None:
     assert not told[0].ready
     assert find_running(stack.data) == ensure_running(stack.data) == find_running() == started
     assert started.data == stack.data
+    # A part that dies is started again meanwhile; the stack is there all the while.
+    (worker,) = [part for part in told[-1].parts if part.name == "worker-1"]
+    assert worker.pid is not None
+    os.kill(worker.pid, signal.SIGKILL)
+    deadline = time.monotonic() + 30.0
+    while restarts(stack) == 0:
+        assert find_running(stack.data) == started
+        assert time.monotonic() < deadline, "the death is not noticed"
+        time.sleep(0.005)
+    assert find_running(stack.data) == started
     stack.down()
     assert find_running(stack.data) is None
 

@@ -59,6 +59,15 @@ def test_a_stack_is_ready_when_every_part_is(
     assert StackState(1, "/data", 0.0, parts, stopping=stopping).ready is ready
 
 
+def test_a_stack_has_come_up_even_while_a_part_is_started_again() -> None:
+    restarting = PartState("worker-1", PartPhase.RESTARTING, restarts=1, ready_after_s=5.0)
+    starting = PartState("worker-1", PartPhase.STARTING)
+
+    assert StackState(1, "/data", 0.0, (restarting,)).has_come_up
+    assert not StackState(1, "/data", 0.0, (restarting,), stopping=True).has_come_up
+    assert not StackState(1, "/data", 0.0, (restarting, starting)).has_come_up
+
+
 @pytest.mark.parametrize(
     "error",
     [
