@@ -27,6 +27,7 @@ async def test_the_page_asks_for_a_key_and_keeps_it_from_scripts(
             await page.keyboard.press("Escape")
             await page.wait_for_selector("#login[open]")
             await page.wait_for_function("document.activeElement.id === 'login-key'")
+            assert page.url == url
             await page.keyboard.type("fv_nonsense")
             await page.keyboard.press("Enter")
             await page.wait_for_selector("#login-trouble:not(:empty)")

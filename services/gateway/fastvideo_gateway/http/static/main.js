@@ -94,8 +94,8 @@ const KEYS = {
 
 function onKey(event) {
   if (event.ctrlKey || event.metaKey || event.altKey || event.defaultPrevented) return;
-  if (event.key === "Escape") return byId("help").open || byId("login").open ? undefined : escape();
-  if (byId("help").open || byId("login").open) return;
+  if (event.key === "Escape") return byId("help").open ? undefined : escape();
+  if (byId("help").open) return;
   const at = event.target;
   if (at === byId("search")) {
     if (event.key === "Enter" || event.key === "ArrowDown") {
@@ -132,7 +132,6 @@ function listen() {
     event.preventDefault();
     go("");
   });
-  document.addEventListener("keydown", onKey);
   window.addEventListener("popstate", arrive);
 }
 
@@ -164,6 +163,8 @@ async function loadModels() {
 
 async function begin() {
   await comeIn(() => onLive("lost"));
+  // Not before: Escape pressed twice closes the question for the key for a moment, and is not for the page.
+  document.addEventListener("keydown", onKey);
   list.load();
   arrive();
   loadModels();
