@@ -3,10 +3,7 @@
 import asyncio
 import json
 import os
-import time
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
 from random import Random
 from typing import Any
 
@@ -19,13 +16,11 @@ from fastvideo_gateway.http.openapi.document import document
 from tests.fuzz.http_asks import ask_of, asked
 from tests.fuzz.judging import Tally, made
 from tests.fuzz.rpcs import rpc_of
-from tests.plugins.http import call
 
 SEED = int(os.environ.get("FUZZ_SEED", "20260101"))
 """Another one tries other inputs; a finding tells its seed and its number."""
 
 After = Callable[[int, str], Any]
-HEALTH_EVERY_S = 0.05
 
 
 def random_of(number: int) -> Random:
@@ -76,39 +71,6 @@ async def http_run(
 
     await asyncio.gather(*(some() for _ in range(at_once)))
     return tally
-
-
-@dataclass(slots=True)
-class Pulse:
-    """How long health took to answer while something else went on, seconds."""
-
-    took_s: list[float] = field(default_factory=list)
-
-    @property
-    def worst_s(self) -> float:
-        """The longest."""
-        return max(self.took_s, default=0.0)
-
-
-@asynccontextmanager
-async def pulse_of(address: str) -> AsyncIterator[Pulse]:
-    """Ask for health again and again beside the block; it must always be 200."""
-    pulse = Pulse()
-
-    async def ask() -> None:
-        while True:
-            began_s = time.perf_counter()
-            assert (await call(address, "/health/live")).status == 200
-            pulse.took_s.append(time.perf_counter() - began_s)
-            await asyncio.sleep(HEALTH_EVERY_S)
-
-    task = asyncio.create_task(ask())
-    try:
-        yield pulse
-    finally:
-        task.cancel()
-        ended = await asyncio.gather(task, return_exceptions=True)
-    assert isinstance(ended[0], asyncio.CancelledError), ended
 
 
 def memory_mib(pid: int) -> float:

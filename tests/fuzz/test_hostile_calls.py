@@ -6,8 +6,9 @@ import pytest
 
 from fastvideo_gateway.access.rules import METHODS
 from tests.fuzz.places import Place
+from tests.fuzz.pulse import pulse_of
 from tests.fuzz.rpcs import methods_of
-from tests.fuzz.runs import http_run, pulse_of, rpc_run
+from tests.fuzz.runs import http_run, rpc_run
 
 ARTIFACTS = "fastvideo.artifacts.v1.ArtifactService"
 SESSIONS = "fastvideo.sessions.v1.SessionService"

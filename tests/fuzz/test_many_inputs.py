@@ -15,8 +15,9 @@ from fastvideo.client import Client
 from fastvideo_gateway.access.rules import METHODS
 from tests.e2e.stack import Stack, running_stack
 from tests.fuzz.judging import Tally
+from tests.fuzz.pulse import Pulse, pulse_of
 from tests.fuzz.rpcs import methods_of
-from tests.fuzz.runs import http_run, memory_mib, pulse_of, rpc_run
+from tests.fuzz.runs import http_run, memory_mib, rpc_run
 from tests.plugins.http import call
 
 _LOG = logging.getLogger(__name__)
@@ -57,28 +58,32 @@ def test_ten_thousand_inputs_change_nothing(stack: Stack) -> None:
     public = methods_of(*sorted({name.split("/")[1] for name in METHODS}))
     http = stack.address("gateway-http")
 
-    async def run(numbers: range) -> tuple[Tally, Tally, float]:
+    async def run(numbers: range) -> tuple[Tally, Tally, Pulse]:
         half = (numbers.stop - numbers.start) // 2
         async with pulse_of(http) as pulse:
             calls, asks = await asyncio.gather(
                 rpc_run(stack.gateway, public, numbers[:half], ids, at_once=AT_ONCE // 2),
                 http_run(http, numbers[half:], ids, at_once=AT_ONCE // 2),
             )
-        return calls, asks, pulse.worst_s
+        return calls, asks, pulse
 
     gateway = stack.pid("gateway")
     warm = asyncio.run(run(range(WARM)))
     before = memory_mib(gateway)
     late = asyncio.run(run(range(WARM, INPUTS)))
     after = memory_mib(gateway)
+    took_s = sorted(warm[2].took_s + late[2].took_s)
+    worst_s = took_s[-1]
+    _LOG.info("memory %.1f to %.1f MiB", before, after)
+    median_s, p99_s = took_s[len(took_s) // 2], took_s[len(took_s) * 99 // 100]
+    told = [round(1_000 * one_s, 1) for one_s in (median_s, p99_s, worst_s)]
+    _LOG.info("health %d times: median, p99, worst %s ms", len(took_s), told)
+    _LOG.info("answers: %s", [dict(tally.codes) for tally in (*warm[:2], *late[:2])])
     for tally in (*warm[:2], *late[:2]):
         tally.check()
-    worst_s = max(warm[2], late[2])
     assert stack.pid("gateway") == gateway
     assert after < GROWTH_MAX * before, f"{before:.1f} MiB grew to {after:.1f}"
     assert worst_s < GENEROUS_S
-    _LOG.info("memory %.1f to %.1f MiB, health within %.0f ms", before, after, 1_000 * worst_s)
-    _LOG.info("answers: %s", [dict(tally.codes) for tally in (*warm[:2], *late[:2])])
     # And it works as before.
     with Client(stack.gateway) as client:
         assert client.get(untouched).status == "completed"
