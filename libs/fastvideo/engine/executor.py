@@ -173,6 +173,10 @@ class Executor:
         """How many requests wait for the memory that they will keep here."""
         return self._memory.waiting
 
+    def traceparent(self, scope: Scope) -> str:
+        """Of the span of a request's attempt; empty when nothing of it is here."""
+        return self._memory.traceparent(scope)
+
     @property
     def places(self) -> int:
         """How many requests of a usual size have room at a time; 0 when that is not known yet."""

@@ -20,6 +20,8 @@ class _Request:
 
     model_instance_id: str
     spec: RequestSpec
+    # Of its span.
+    traceparent: str
 
 
 class RequestMemory:
@@ -54,7 +56,7 @@ class RequestMemory:
         model_instance_id = command.model_instance_id
         expected = self._book.expected_bytes(model_instance_id, command.request)
         granted = self._claims.take(scope_name(scope), expected)
-        self._requests[scope] = _Request(model_instance_id, command.request)
+        self._requests[scope] = _Request(model_instance_id, command.request, command.traceparent)
         return granted
 
     def take_now(self, command: PrepareLoop) -> None:
@@ -83,6 +85,11 @@ class RequestMemory:
     def scopes(self, wanted: Callable[[RequestSpec], bool] = lambda _: True) -> set[Scope]:
         """The requests that hold or await a claim, of those that are wanted."""
         return {scope for scope, held in list(self._requests.items()) if wanted(held.spec)}
+
+    def traceparent(self, scope: Scope) -> str:
+        """Of the span of a request that holds or awaits a claim; empty of another."""
+        known = self._requests.get(scope)
+        return known.traceparent if known is not None else ""
 
     def forget(self, model_instance_id: str) -> None:
         """Drop what was learned of a model that is gone."""

@@ -67,8 +67,6 @@ class Commands:
         # Batches that wait or run, by the attempts of their units.
         self._queued: Counter[Scope] = Counter()
         self._queue_moved = asyncio.Event()
-        # Of the requests' spans, while an attempt is here.
-        self._traceparents: dict[Scope, str] = {}
         self.draining = False
 
     @property
@@ -114,7 +112,6 @@ class Commands:
         try:
             self._check_draining(command.loop)
             scope = (command.loop.request_id, command.loop.attempt)
-            self._traceparents[scope] = command.traceparent
             granted = self._executor.claim_memory(command)
             if not granted.done():
                 await asyncio.wrap_future(granted)
@@ -213,8 +210,6 @@ class Commands:
     def release(self, command: ReleaseLoops) -> None:
         """Free what an attempt holds."""
         self._executor.release(command)
-        if not command.node_ids:
-            self._traceparents.pop((command.request_id, command.attempt), None)
 
     async def start_over(self) -> None:
         """Free all loops and values, also those of commands that are still on their way.
@@ -223,7 +218,6 @@ class Commands:
         had no time to write them down. Raises Unavailable when a unit does not end in time.
         """
         self._executor.release_all()
-        self._traceparents.clear()
         # Behind everything that was queued before.
         await asyncio.gather(
             self._compute.run_alone(self._executor.release_all), self._io.run_alone(lambda: None)
@@ -238,7 +232,7 @@ class Commands:
         }
 
         def call() -> T:
-            traceparent = self._traceparents.get(scope, "")
+            traceparent = self._executor.traceparent(scope)
             with tracing.span_from(traceparent, f"worker.{what}", attributes):
                 return work()
 

@@ -17,8 +17,13 @@ from fastvideo.requests.types import (
     RequestSpec,
     SamplingParams,
 )
-from fastvideo.scheduling.commands import ExecuteBatch, PrepareLoop, ReleaseLoops
-from fastvideo.scheduling.events import LoopFailed
+from fastvideo.scheduling.commands import (
+    ExecuteBatch,
+    PrepareLoop,
+    ReleaseLoops,
+    SnapshotLoops,
+)
+from fastvideo.scheduling.events import LoopFailed, LoopPrepared
 from fastvideo.scheduling.work import CancelScope, CancelScopeKind, UnitKind, WorkPlan
 
 World = Any
@@ -246,3 +251,21 @@ def test_a_loop_that_cannot_be_made_leaves_no_claim(
     world.residents.sleep()
     assert isinstance(world.executor.prepare(make_command(make_request("r"))), LoopFailed)
     world.executor.check_no_requests()
+
+
+@pytest.mark.parametrize("end", ["released", "set aside", "not made"])
+def test_the_span_of_a_request_is_forgotten_with_it(
+    world: World, make_request: MakeRequest, make_command: MakeCommand, end: str
+) -> None:
+    command = replace(make_command(make_request("r")), traceparent="00-trace-span-01")
+    world.executor.claim_memory(command)
+    assert world.executor.traceparent(("r", 1)) == command.traceparent
+    if end == "not made":
+        world.residents.sleep()
+    kind = LoopFailed if end == "not made" else LoopPrepared
+    assert isinstance(world.executor.prepare(command), kind)
+    if end == "released":
+        world.executor.release(ReleaseLoops(request_id="r", attempt=1))
+    elif end == "set aside":
+        world.executor.snapshot(SnapshotLoops(request_id="r", attempt=1, release=True))
+    assert world.executor.traceparent(("r", 1)) == ""
