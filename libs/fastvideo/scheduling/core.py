@@ -4,12 +4,12 @@ The same inputs with the same times give the same decisions, in the service, in 
 engine, in a simulation and in a replay. See the README of this folder for how to drive it.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from math import isinf
 
-from fastvideo.deployment.card import CostModel, EngineLoad
+from fastvideo.deployment.card import CostEntry, CostModel, EngineLoad
 from fastvideo.requests.types import RequestSpec
 from fastvideo.scheduling.decider import Decider
 from fastvideo.scheduling.events import AssignLoop, Decision, WorkerAttached
@@ -264,6 +264,10 @@ class SchedulerCore:
     def cost_model(self) -> CostModel:
         """Predicted device-seconds, as the deployment card exports them."""
         return self._state.costs.export()
+
+    def cost_entries(self) -> Iterator[CostEntry]:
+        """The entries of the cost model one by one, for whoever must not be held up by all."""
+        return self._state.costs.entries()
 
     @property
     def load(self) -> EngineLoad:

@@ -17,7 +17,7 @@ each with what it falls back on:
 """
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, Final, Protocol
 
@@ -124,10 +124,7 @@ def price(book: PriceBook, model_id: str, phase: str, shape: str, units: int = 1
         seconds = known.predict(units)
         if seconds is not None:
             return seconds
-        # Another size than the only one that was seen of the shape.
-        ((size, measured),) = known.sizes.items()
-        share = _fixed_share(book.neighbours(model_id, phase))
-        return _scaled(measured.seconds / _scaled(1.0, share, size), share, units)
+        return _other_size(known, _fixed_share(book.neighbours(model_id, phase)), units)
     neighbours = book.neighbours(model_id, phase)
     elements = shape_elements(shape)
     if neighbours:
@@ -137,6 +134,12 @@ def price(book: PriceBook, model_id: str, phase: str, shape: str, units: int = 1
     if prior is None:
         return 0.0
     return prior.base_seconds + prior.seconds_per_token * elements * units
+
+
+def _other_size(known: _Shape, share: float, units: int) -> float:
+    """Seconds of another number of units than the only one that was seen of a shape."""
+    ((size, measured),) = known.sizes.items()
+    return _scaled(measured.seconds / _scaled(1.0, share, size), share, units)
 
 
 def price_request(book: PriceBook, spec: RequestSpec) -> float:
@@ -193,24 +196,35 @@ class CostEstimator:
 
     def export(self) -> CostModel:
         """What is known, one entry a (model, phase, shape), its seconds those of one unit."""
-        newest = list(self._shapes.items())[-EXPORTED_MAX:]
-        return CostModel(
-            entries=tuple(
-                CostEntry(
-                    model_id=model_id,
-                    phase=phase,
-                    shape=shape,
-                    seconds=self.predict(model_id, phase, shape),
-                    relative_error=known.error.mean,
-                    samples=known.error.samples,
-                    forwards=tuple(
-                        ForwardCost(units=units, seconds=sized.seconds, samples=sized.samples)
-                        for units, sized in known.sizes.items()
-                    ),
-                )
-                for (model_id, phase, shape), known in newest
+        return CostModel(entries=tuple(self.entries()))
+
+    def entries(self) -> Iterator[CostEntry]:
+        """The entries of `export`, each made when it is asked for.
+
+        Whoever must not be held up by all of them goes on with something else in between.
+        """
+        shares: dict[tuple[str, str], float] = {}
+        for (model_id, phase, shape), known in list(self._shapes.items())[-EXPORTED_MAX:]:
+            seconds = known.predict(1)
+            if seconds is None:
+                # As `price` has it, with the share of a phase worked out once.
+                share = shares.get((model_id, phase))
+                if share is None:
+                    share = _fixed_share(self.neighbours(model_id, phase))
+                    shares[(model_id, phase)] = share
+                seconds = _other_size(known, share, 1)
+            yield CostEntry(
+                model_id=model_id,
+                phase=phase,
+                shape=shape,
+                seconds=seconds,
+                relative_error=known.error.mean,
+                samples=known.error.samples,
+                forwards=tuple(
+                    ForwardCost(units=units, seconds=sized.seconds, samples=sized.samples)
+                    for units, sized in known.sizes.items()
+                ),
             )
-        )
 
     def known(self, model_id: str, phase: str, shape: str) -> _Shape | None:
         """What was measured of one shape."""

@@ -1,5 +1,6 @@
 """SchedulerService: workers announce themselves; whoever asks learns how the shard stands."""
 
+import asyncio
 from typing import Any
 
 from fastvideo import wire
@@ -60,11 +61,13 @@ class SchedulerService(scheduler_pb2_grpc.SchedulerServiceServicer):
     ) -> scheduler_pb2.GetDeploymentCardResponse:
         """What the attached workers offer; empty of models on a standby."""
         leader = self._shard.leader
-        offer = engine_offer(
+        offer = await engine_offer(
             self._shard.scheduler_id, self._catalog, leader.core if leader is not None else None
         )
+        # Thousands of prices become messages beside whatever is decided meanwhile.
+        card = await asyncio.to_thread(wire.to_proto, offer.card)
         return scheduler_pb2.GetDeploymentCardResponse(
-            card=wire.to_proto(offer.card),
+            card=card,
             load=wire.to_proto(offer.load),
             leader=leader is not None,
         )

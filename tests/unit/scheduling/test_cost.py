@@ -9,6 +9,7 @@ import pytest
 
 from fastvideo.deployment.card import CostEntry, ForwardCost
 from fastvideo.model.specs import CostPrior
+from fastvideo.scheduling import cost
 from fastvideo.scheduling.cost import CostEstimator, request_phase, request_shape, shape_elements
 from tests.unit.scheduling.world import request
 
@@ -183,3 +184,24 @@ def test_sizes_that_were_held_back_are_predicted_from_the_others():
     for shape, units in {(s, u) for s, u, _ in recorded if u in held_back}:
         truth = statistics.median(t for s, u, t in recorded if (s, u) == (shape, units))
         assert costs.predict("m", "decode", shape, units=units) == pytest.approx(truth, rel=0.25)
+
+
+def test_a_card_of_many_shapes_has_the_prices_of_each_and_works_out_a_phase_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    costs = CostEstimator(lambda model_id, phase: None)
+    # All but one shape were seen with one number of units, which is not one.
+    for width in range(1, 201):
+        costs.measure("m", "denoise", f"{width}x8", 4, 0.01 * width)
+    costs.measure("m", "denoise", "1x8", 2, 0.008)
+    expected = [costs.predict("m", "denoise", f"{width}x8") for width in range(1, 201)]
+    worked_out = []
+    share = cost._fixed_share
+
+    def counted(shapes):
+        worked_out.append(shapes)
+        return share(shapes)
+
+    monkeypatch.setattr(cost, "_fixed_share", counted)
+    assert [entry.seconds for entry in costs.export().entries] == expected
+    assert len(worked_out) == 1
