@@ -47,7 +47,9 @@ class Credits:
                 self._limit = event.credits or None
                 self._given.clear()
             case WorkerReattached():
-                self._given = dict.fromkeys(("batch", name) for name in event.batch_ids)
+                preparing = [loop.loop for loop in event.loops if loop.preparing]
+                batches = [("batch", name) for name in event.batch_ids]
+                self._given = dict.fromkeys([*preparing, *batches])
             case LoopPrepared():
                 self._given.pop(event.plan.loop, None)
             case LoopFailed():

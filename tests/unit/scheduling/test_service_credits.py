@@ -4,6 +4,7 @@ from fastvideo.scheduling.commands import ExecuteBatch, PrepareLoop, ReleaseLoop
 from fastvideo.scheduling.events import (
     BatchExecuted,
     LoopPrepared,
+    ResidentLoop,
     WorkerAttached,
     WorkerReattached,
 )
@@ -81,3 +82,15 @@ def test_a_worker_that_comes_back_has_what_it_says():
     assert list(made.take_back(WorkerReattached(batch_ids=("kept",)))) == []
     assert list(made.give(batch("b3"))) == [batch("b3")]
     assert list(made.give(batch("b4"))) == []
+
+
+def test_loops_that_a_worker_still_makes_when_it_comes_back_have_their_room():
+    made = credits(2)
+    first = prepare("r1")
+    loops = (
+        ResidentLoop(loop=first.loop, preparing=True),
+        ResidentLoop(loop=prepare("r2").loop, state_version=3),
+    )
+    assert list(made.take_back(WorkerReattached(loops=loops, batch_ids=("kept",)))) == []
+    assert list(made.give(batch("b1"))) == []
+    assert list(made.take_back(prepared(first))) == [batch("b1")]
