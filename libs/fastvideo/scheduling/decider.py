@@ -29,11 +29,11 @@ from fastvideo.scheduling.events import (
     RestartRequest,
     StartRequest,
 )
+from fastvideo.scheduling.hosts import Placement
 from fastvideo.scheduling.lines import PlaceKind, front
 from fastvideo.scheduling.loop_scheduler import LoopPhase
 from fastvideo.scheduling.movement import resumption_of, saves
 from fastvideo.scheduling.news import queue_news
-from fastvideo.scheduling.placement import Placement
 from fastvideo.scheduling.preemption import make_room
 from fastvideo.scheduling.ready import ReadyUnits
 from fastvideo.scheduling.relief import overdue

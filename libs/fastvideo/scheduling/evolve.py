@@ -105,7 +105,12 @@ def _assign(state: SchedulerState, decision: AssignLoop, now: datetime) -> None:
         worker.residents[request.request_id] = None
         state.occupy(request, worker, now)
         request.load_seconds = price_request(state.costs, request.spec)
-        state.placement.occupy(decision.worker_id, request.load_seconds, decision.model_instance_id)
+        state.placement.occupy(
+            decision.worker_id,
+            request.load_seconds,
+            decision.model_instance_id,
+            state.policy.class_level(request.spec.priority),
+        )
         session = session_key(request.spec)
         if session:
             keys_max = state.policy.affinity_keys_max

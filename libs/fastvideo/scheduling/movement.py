@@ -16,8 +16,8 @@ from fastvideo.scheduling.cancellation import last_nodes
 from fastvideo.scheduling.cost import request_shape
 from fastvideo.scheduling.effects import SET_ASIDE
 from fastvideo.scheduling.events import PreemptRequest, RequestSnapshotted, SnapshotRequest
+from fastvideo.scheduling.hosts import Placement
 from fastvideo.scheduling.loop_scheduler import LoopPhase, LoopRun
-from fastvideo.scheduling.placement import Placement
 from fastvideo.scheduling.queueing import give_back_kept, queue_unit
 from fastvideo.scheduling.reattach import throw_back
 from fastvideo.scheduling.request_scheduler import ProgramGraph
@@ -120,7 +120,12 @@ def leave(state: SchedulerState, request: LiveRequest, worker: Worker) -> None:
         worker.deferred.pop(run.ref, None)
     del worker.residents[request.request_id]
     worker.ledger.release({RESIDENT: 1})
-    state.placement.vacate(worker.worker_id, request.load_seconds, request.model_instance_id)
+    state.placement.vacate(
+        worker.worker_id,
+        request.load_seconds,
+        request.model_instance_id,
+        state.policy.class_level(request.spec.priority),
+    )
     state.vacate(request)
     request.worker_id = request.model_instance_id = ""
     for model_id in state.placement.models(worker.worker_id):

@@ -14,76 +14,24 @@ more by fewer seconds than the policy gives for it.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from heapq import heapify, heappop, heappush
-from typing import ClassVar, Final
+from typing import ClassVar
 
 from fastvideo.errors import ResourceExhausted, StaleWeights
 from fastvideo.requests.types import RequestSpec
+from fastvideo.scheduling.hosts import (
+    ANYWHERE,
+    Host,
+    Placement,
+    Wish,
+    count_down,
+    instance_for,
+    lack_of,
+    place_on,
+    suits,
+)
 from fastvideo.scheduling.work import ModelState
-
-
-@dataclass(frozen=True, slots=True)
-class Placement:
-    """Where a request's loops go."""
-
-    worker_id: str
-    model_instance_id: str
-    # The pool and the mesh that they are in, by role and by hash of the parallel plan.
-    role: str = ""
-    mesh: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Wish:
-    """What a request asks of its place beside its model."""
-
-    # Roles that its program's nodes name; a worker with a role plays only that.
-    roles: frozenset[str] = frozenset()
-    # The pool, by role, and the mesh that its class is bound to; empty is any.
-    pool: str = ""
-    mesh: str = ""
-    # Places that it leaves free on every worker.
-    places_kept: int = 0
-    # Resource name to the most that one of its units is known to need.
-    needs: Mapping[str, float] = field(default_factory=dict)
-    # Worker to the share, up to 1, of what it needs cached there; and the seconds that all is
-    # worth.
-    warm: Mapping[str, float] = field(default_factory=dict)
-    warm_seconds: float = 0.0
-
-
-ANYWHERE: Final = Wish()
-
-
-@dataclass(slots=True)
-class _Host:
-    """What placement knows of one worker."""
-
-    instances: Sequence[ModelState]
-    places: int
-    role: str = ""
-    slots: int = 1
-    # What it has of each limited resource.
-    budget: Mapping[str, float] = field(default_factory=dict)
-    residents: int = 0
-    load_seconds: float = 0.0
-    # Requests of each instance.
-    by_instance: dict[str, int] = field(default_factory=dict)
-    draining: bool = False
-    # Its stream is broken: it may come back.
-    held: bool = False
-    # New at each change, so that older entries of the heaps are known as such.
-    version: int = 0
-
-    @property
-    def is_open(self) -> bool:
-        return not self.draining and not self.held and self.residents < self.places
-
-    @property
-    def waits_seconds(self) -> float:
-        """Predicted seconds until all that it has is done."""
-        return self.load_seconds / self.slots
 
 
 class PlacementScheduler:
@@ -93,7 +41,7 @@ class PlacementScheduler:
     DERIVED: ClassVar = frozenset({"_open"})
 
     def __init__(self) -> None:
-        self._hosts: dict[str, _Host] = {}
+        self._hosts: dict[str, Host] = {}
         self._versions = 0
         # Model to (load, residents, worker, version); entries of older versions are skipped.
         self._open: dict[str, list[tuple[float, int, str, int]]] = {}
@@ -109,7 +57,7 @@ class PlacementScheduler:
         budget: Mapping[str, float] | None = None,
     ) -> None:
         """A worker came, with its role, its compute slots and its budget by resource."""
-        self._hosts[worker_id] = _Host(
+        self._hosts[worker_id] = Host(
             instances, places, role=role, slots=max(1, slots), budget=budget or {}
         )
         self._push(worker_id)
@@ -130,26 +78,38 @@ class PlacementScheduler:
             host.held = held
             self._push(worker_id)
 
-    def occupy(self, worker_id: str, seconds: float, model_instance_id: str = "") -> None:
-        """A request of that predicted cost was placed there."""
+    def occupy(
+        self,
+        worker_id: str,
+        seconds: float,
+        model_instance_id: str = "",
+        level: int | None = None,
+    ) -> None:
+        """A request of that predicted cost, and of that level among classes, was placed there."""
         host = self._hosts[worker_id]
         host.residents += 1
         host.load_seconds += seconds
         host.by_instance[model_instance_id] = host.by_instance.get(model_instance_id, 0) + 1
+        if level is not None:
+            host.by_level[level] = host.by_level.get(level, 0) + 1
         self._push(worker_id)
 
-    def vacate(self, worker_id: str, seconds: float, model_instance_id: str = "") -> None:
+    def vacate(
+        self,
+        worker_id: str,
+        seconds: float,
+        model_instance_id: str = "",
+        level: int | None = None,
+    ) -> None:
         """A request left."""
         host = self._hosts.get(worker_id)
         if host is not None:
             host.residents -= 1
             # No sum of floats comes back to zero by itself.
             host.load_seconds = host.load_seconds - seconds if host.residents else 0.0
-            left = host.by_instance.get(model_instance_id, 0) - 1
-            if left > 0:
-                host.by_instance[model_instance_id] = left
-            else:
-                host.by_instance.pop(model_instance_id, None)
+            count_down(host.by_instance, model_instance_id)
+            if level is not None:
+                count_down(host.by_level, level)
             self._push(worker_id)
 
     def place(self, spec: RequestSpec, wish: Wish = ANYWHERE) -> Placement | None:
@@ -170,8 +130,8 @@ class PlacementScheduler:
         self.check_weights(spec, wish)
         lacks = []
         for host in self._hosts.values():
-            if not host.draining and _suits(host, wish) and _instance(host, spec, wish):
-                lack = _lack(host, wish)
+            if not host.draining and suits(host, wish) and instance_for(host, spec, wish):
+                lack = lack_of(host, wish)
                 if lack is None:
                     # The others need not be asked, of whom there may be a thousand.
                     return
@@ -192,7 +152,7 @@ class PlacementScheduler:
         present = {
             instance.weights_version
             for host in self._hosts.values()
-            if not host.draining and _instance(host, anyone, wish) is not None
+            if not host.draining and instance_for(host, anyone, wish) is not None
             for instance in host.instances
             if instance.model_id == spec.model_id
         }
@@ -212,9 +172,9 @@ class PlacementScheduler:
         return any(
             worker_id != but
             and not host.draining
-            and _suits(host, wish)
-            and _instance(host, spec, wish) is not None
-            and _lack(host, wish) is None
+            and suits(host, wish)
+            and instance_for(host, spec, wish) is not None
+            and lack_of(host, wish) is None
             for worker_id, host in self._hosts.items()
         )
 
@@ -225,9 +185,9 @@ class PlacementScheduler:
             host is not None
             and not host.draining
             and not host.held
-            and _suits(host, wish)
-            and _instance(host, spec, wish) is not None
-            and _lack(host, wish) is None
+            and suits(host, wish)
+            and instance_for(host, spec, wish) is not None
+            and lack_of(host, wish) is None
         )
 
     def _least(self, spec: RequestSpec, wish: Wish) -> Placement | None:
@@ -241,7 +201,7 @@ class PlacementScheduler:
             if host is None or entry[3] != host.version or not host.is_open:
                 heappop(heap)
                 continue
-            found = _placement(entry[2], host, spec, wish)
+            found = place_on(entry[2], host, spec, wish)
             if found is None:
                 passed.append(heappop(heap))
         for entry in passed:
@@ -259,7 +219,7 @@ class PlacementScheduler:
                 continue
             gain = (share - own) * wish.warm_seconds - (host.waits_seconds - start)
             if gain > gained:
-                placement = _placement(worker_id, host, spec, wish)
+                placement = place_on(worker_id, host, spec, wish)
                 if placement is not None:
                     found, gained = placement, gain
         return found
@@ -308,70 +268,25 @@ class PlacementScheduler:
             i.model_id == spec.model_id for host in self._hosts.values() for i in host.instances
         ):
             return f"no attached worker has {model}"
-        having = [host for host in self._hosts.values() if _instance(host, spec, wish) is not None]
+        having = [
+            host for host in self._hosts.values() if instance_for(host, spec, wish) is not None
+        ]
         if not having:
             if wish.mesh:
                 return f"no attached worker has {model} on mesh {wish.mesh}"
             if spec.required_weights_version:
                 return f"no attached worker has {model} with the weights that it must run on"
             return f"no attached worker has {model} with the request's card"
-        having = [host for host in having if _suits(host, wish)]
+        having = [host for host in having if suits(host, wish)]
         if not having:
             wanted = ", ".join(sorted({*wish.roles, wish.pool} - {""}))
             return f"no attached worker with {model} plays {wanted}"
-        having = [host for host in having if _lack(host, wish) is None]
+        having = [host for host in having if lack_of(host, wish) is None]
         if not having:
             return f"no attached worker with {model} is large enough"
         if all(host.draining for host in having):
             return f"all workers with {model} are draining"
         if all(host.draining or host.held for host in having):
             return f"the workers with {model} are being reached again"
-        places = sum(max(0, h.places - wish.places_kept) for h in having if not h.draining)
+        places = sum(max(0, h.places - h.kept_from(wish)) for h in having if not h.draining)
         return f"all {places} places on workers with {model} are taken"
-
-
-def _placement(worker_id: str, host: _Host, spec: RequestSpec, wish: Wish) -> Placement | None:
-    """The place on an open host, if the request may have it."""
-    if host.residents >= host.places - wish.places_kept or not _suits(host, wish):
-        return None
-    if wish.needs and _lack(host, wish) is not None:
-        return None
-    instance = _instance(host, spec, wish)
-    if instance is None:
-        return None
-    return Placement(worker_id, instance.model_instance_id, host.role, instance.parallel_plan_hash)
-
-
-def _suits(host: _Host, wish: Wish) -> bool:
-    """Whether the host plays what is asked for."""
-    if wish.pool and host.role != wish.pool:
-        return False
-    return not host.role or all(role in ("", host.role) for role in wish.roles)
-
-
-def _lack(host: _Host, wish: Wish) -> tuple[str, float, float] | None:
-    """The first resource of which the host has too little for ever: its name, needed, limit."""
-    for resource, needed in wish.needs.items():
-        limit = host.budget.get(resource)
-        if limit is not None and needed > limit:
-            return resource, needed, limit
-    return None
-
-
-def _instance(host: _Host, spec: RequestSpec, wish: Wish) -> ModelState | None:
-    """The host's instance for the request with the fewest requests on it."""
-    found: ModelState | None = None
-    for instance in host.instances:
-        if instance.model_id != spec.model_id or wish.mesh not in ("", instance.parallel_plan_hash):
-            continue
-        if spec.card_digest and instance.card_digest not in ("", spec.card_digest):
-            continue
-        if spec.required_weights_version not in ("", instance.weights_version):
-            continue
-        if found is None or _residents(host, instance) < _residents(host, found):
-            found = instance
-    return found
-
-
-def _residents(host: _Host, instance: ModelState) -> int:
-    return host.by_instance.get(instance.model_instance_id, 0)

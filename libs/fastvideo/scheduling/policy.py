@@ -1,18 +1,42 @@
 """The knobs of scheduling, with their defaults."""
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
+from itertools import accumulate
 from types import MappingProxyType
 from typing import Any, Final
 
 from fastvideo.errors import InvalidField
-from fastvideo.scheduling.admission import CACHE, STAGING, STREAM, TRANSFER
+from fastvideo.scheduling.admission import (
+    CACHE,
+    CAPTURE,
+    COMPUTE,
+    IO,
+    MEMORY,
+    RESIDENT,
+    ROLE,
+    SECONDS,
+    STAGING,
+    STREAM,
+    TRANSFER,
+)
 from fastvideo.scheduling.work import UnitKind
 
 DEFAULT_BUDGET: Final[Mapping[str, float]] = MappingProxyType(
     {CACHE: 65_536, TRANSFER: 1 << 30, STREAM: 1_024, STAGING: 4 << 30}
 )
 """What a worker is taken to have of the resources that it does not announce."""
+
+_RESOURCES: Final = frozenset(
+    {COMPUTE, SECONDS, IO, RESIDENT, CACHE, TRANSFER, CAPTURE, STREAM, STAGING}
+)
+# Resources of which there are several, by what follows.
+_FAMILIES: Final = (MEMORY, ROLE)
+# Thirty years: what is added to a moment is a moment.
+_NUMBER_MAX: Final = 1e9
+# Of resources, which are bytes too.
+_AMOUNT_MAX: Final = 1e18
 
 # Knobs that may be 0, which means without.
 _MAY_BE_ZERO: Final = frozenset(
@@ -121,6 +145,16 @@ class SchedulingPolicy:
         """Check every value."""
         for knob in fields(self):
             _check(knob.name, getattr(self, knob.name))
+        for name, budget in (("worker_budget", self.worker_budget), *_named(self.role_budgets)):
+            _check_resources(name, budget)
+        reserved = sum(known.reserved_places for known in self.slo_classes.values())
+        if reserved >= self.resident_requests_max:
+            raise InvalidField(
+                "slo_classes",
+                f"{reserved} reserved_places in all",
+                f"fewer than resident_requests_max, {self.resident_requests_max}, "
+                "so that the others have a place too",
+            )
 
     def slo_class(self, priority: int) -> SloClass | None:
         """The class of requests with that priority."""
@@ -134,13 +168,21 @@ class SchedulingPolicy:
         known = self.slo_class(priority)
         return known.priority_min if known is not None else min(0, priority)
 
-    def places_kept_from(self, priority: int) -> int:
-        """Places of every worker that a request of that priority must leave free."""
-        return sum(
-            known.reserved_places
-            for known in self.slo_classes.values()
-            if known.priority_min > priority
+    def class_level(self, priority: int) -> int | None:
+        """The same where there are classes of service; None where there are none."""
+        return self.level(priority) if self.slo_classes else None
+
+    def kept_from(self, priority: int) -> tuple[tuple[int, int], ...]:
+        """What a request of that priority leaves to higher classes, the highest of them first.
+
+        The level of each, and the places of every worker kept for it and those above it.
+        """
+        above = sorted(
+            (known for known in self.slo_classes.values() if known.priority_min > priority),
+            key=lambda known: -known.priority_min,
         )
+        places = accumulate(known.reserved_places for known in above)
+        return tuple((known.priority_min, kept) for known, kept in zip(above, places, strict=True))
 
 
 def _check(name: str, value: Any) -> None:
@@ -149,10 +191,28 @@ def _check(name: str, value: Any) -> None:
         for key, inner in value.items():
             if not isinstance(inner, SloClass):
                 _check(f"{name}.{key}", inner)
-            elif inner.target_seconds < 0 or inner.reserved_places < 0:
-                raise InvalidField(f"{name}.{key}", inner, "no value below 0")
+            elif not (0 <= inner.target_seconds <= _NUMBER_MAX and inner.reserved_places >= 0):
+                allowed = f"no value below 0 or above {_NUMBER_MAX:g}"
+                raise InvalidField(f"{name}.{key}", inner, allowed)
         return
     knob = name.partition(".")[0]
-    may_be_zero = knob in _MAY_BE_ZERO or knob.endswith(("_budget", "_budgets"))
+    is_amount = knob.endswith(("_budget", "_budgets"))
+    may_be_zero = is_amount or knob in _MAY_BE_ZERO
     if value < 0 or (value == 0 and not may_be_zero):
         raise InvalidField(name, value, "0 or more" if may_be_zero else "more than 0")
+    most = _AMOUNT_MAX if is_amount else _NUMBER_MAX
+    if not math.isfinite(value) or value > most:
+        raise InvalidField(name, value, f"a number up to {most:g}")
+
+
+def _named(budgets: Mapping[str, Mapping[str, float]]) -> Iterator[tuple[str, Mapping[str, float]]]:
+    return ((f"role_budgets.{role}", budget) for role, budget in budgets.items())
+
+
+def _check_resources(name: str, budget: Mapping[str, float]) -> None:
+    """Raise InvalidField for a resource that nothing counts, so that no bound is a word."""
+    for resource in budget:
+        named = any(resource.startswith(one) and resource != one for one in _FAMILIES)
+        if resource not in _RESOURCES and not named:
+            known = ", ".join([*sorted(_RESOURCES), *(f"{one}NAME" for one in _FAMILIES)])
+            raise InvalidField(f"{name}.{resource}", resource, known)

@@ -11,9 +11,9 @@ from fastvideo.requests.types import RequestSpec
 from fastvideo.scheduling.admission import declared_amounts, unit_amounts
 from fastvideo.scheduling.affinity import session_key
 from fastvideo.scheduling.cost import request_shape
+from fastvideo.scheduling.hosts import Wish
 from fastvideo.scheduling.lines import PlaceKind
 from fastvideo.scheduling.loop_scheduler import LoopRun
-from fastvideo.scheduling.placement import Wish
 from fastvideo.scheduling.policy import SchedulingPolicy, SloClass
 from fastvideo.scheduling.state import LiveRequest, SchedulerState, Worker
 from fastvideo.scheduling.work import WorkUnit
@@ -36,7 +36,7 @@ def wish_of(state: SchedulerState, request: LiveRequest) -> Wish:
         roles=graph.roles if graph is not None else frozenset(),
         pool=known.pool,
         mesh=known.mesh,
-        places_kept=policy.places_kept_from(spec.priority) if policy.slo_classes else 0,
+        kept=policy.kept_from(spec.priority) if policy.slo_classes else (),
         needs=state.needs.get(need_key(spec), {}),
         warm=state.affinity.warm(keys) if policy.affinity_seconds_max > 0 else {},
         warm_seconds=policy.affinity_seconds_max,
@@ -48,7 +48,8 @@ def place_kind(policy: SchedulingPolicy, spec: RequestSpec) -> PlaceKind:
     place = ""
     if policy.slo_classes:
         known = policy.slo_class(spec.priority) or _NO_CLASS
-        place = f"{known.pool}/{known.mesh}/{policy.places_kept_from(spec.priority)}"
+        kept = sum(places for _, places in policy.kept_from(spec.priority)[-1:])
+        place = f"{known.pool}/{known.mesh}/{kept}"
     return PlaceKind(spec.model_id, spec.card_digest, place)
 
 

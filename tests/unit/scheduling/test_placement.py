@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 
 from fastvideo.errors import StaleWeights
-from fastvideo.scheduling.placement import ANYWHERE, PlacementScheduler
+from fastvideo.scheduling.hosts import ANYWHERE
+from fastvideo.scheduling.placement import PlacementScheduler
 from fastvideo.scheduling.work import ModelState
 from tests.unit.scheduling.world import MODEL, request
 

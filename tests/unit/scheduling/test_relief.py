@@ -1,10 +1,11 @@
 """Nobody waits for a place for as long as a crowd of a higher class lasts."""
 
+from dataclasses import replace
 from itertools import pairwise
 
 from fastvideo.scheduling.core import SchedulerCore
 from fastvideo.scheduling.events import AssignLoop
-from fastvideo.scheduling.policy import SchedulingPolicy
+from fastvideo.scheduling.policy import SchedulingPolicy, SloClass
 from tests.unit.scheduling.world import Catalog, World
 
 POLICY = SchedulingPolicy(
@@ -35,6 +36,28 @@ def test_who_waited_too_long_gets_a_place_before_others_of_higher_priority() -> 
     assert places == sorted(places)
     assert places[0] > 3
     assert all(later - earlier >= 2 for earlier, later in pairwise(places))
+
+
+def test_a_crowd_that_has_more_than_its_kept_places_keeps_nobody_waiting() -> None:
+    policy = replace(
+        POLICY,
+        resident_requests_max=2,
+        slo_classes={"high": SloClass(priority_min=5, reserved_places=1)},
+    )
+    world = World(policy=policy)
+    world.attach()
+    world.batch_seconds = 0.05
+    for number in range(60):
+        if number == 2:
+            world.submit("low", steps=1, priority=0)
+        for _ in range(2):
+            world.submit(f"high{number}-{_}", steps=1, priority=5)
+        for _ in range(9):
+            world.step()
+    # Its first place was given after its two seconds, while many of the crowd waited.
+    placed = [d.loop.request_id for d in world.made(AssignLoop) if d.loop.node_id == "encode"]
+    assert "low" in placed
+    assert world.core.queued_requests > 20
 
 
 def test_until_then_priority_counts() -> None:
