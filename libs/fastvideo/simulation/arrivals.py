@@ -26,6 +26,10 @@ START: Final = datetime(2026, 1, 1, tzinfo=UTC)
 """The wall time at which every world begins."""
 
 
+SIDE_MAX: Final = 100_000
+"""Pixels or frames in one direction."""
+
+
 @dataclass(frozen=True, slots=True)
 class Arrival:
     """A request that comes."""
@@ -68,6 +72,7 @@ class _Maker:
         random: Random,
     ) -> None:
         self._trace = trace
+        self._models = models
         self._name = name
         self._given = given
         self._prefix = f"req_{number}"
@@ -95,7 +100,8 @@ class _Maker:
                 case AtOnce():
                     sources.append(_plain([kind.at_s] * kind.count))
                 case Recorded():
-                    sources.append((line.at_s / kind.speed, line) for line in recordings[kind.file])
+                    played = self._models.played(self._given.model, recordings[kind.file])
+                    sources.append((line.at_s / kind.speed, line) for line in played)
         return merge(*sources, key=lambda moment: moment[0])
 
     def _poisson(self, per_s: float) -> list[float]:
@@ -137,7 +143,10 @@ class _Maker:
             given.priority,
             given.deadline_s,
         )
+        program = self._program
         if recorded is not None:
+            if recorded.program_id in self._models.programs(given.model):
+                program = recorded.program_id
             width, height, frames = recorded.width, recorded.height, recorded.num_frames
             steps, guidance = recorded.steps, recorded.guidance_scale
             tenant = recorded.tenant_id or tenant
@@ -156,7 +165,7 @@ class _Maker:
             request_id=f"{self._prefix}_{self._made:06d}",
             kind=RequestKind.GENERATION,
             model_id=given.model,
-            program_id=self._program,
+            program_id=program,
             sampling=SamplingParams(
                 width=width,
                 height=height,
@@ -176,9 +185,9 @@ class _Maker:
 
 
 def parse_shape(text: str) -> tuple[int, int, int]:
-    """Width, height and frames of "832x480x81". ValueError when it is not of that form."""
+    """Width, height and frames of "832x480x81". ValueError when that cannot be meant."""
     width, height, frames = (int(part) for part in text.split("x"))
-    if min(width, height, frames) < 1:
+    if not all(1 <= side <= SIDE_MAX for side in (width, height, frames)):
         raise ValueError(text)
     return width, height, frames
 

@@ -21,7 +21,7 @@ from fastvideo.scheduling.events import (
     YieldBatch,
 )
 from fastvideo.simulation.agenda import MICROSECONDS
-from fastvideo.simulation.arrivals import Arrival
+from fastvideo.simulation.arrivals import START, Arrival
 from fastvideo.simulation.batches import BatchRun
 from fastvideo.simulation.leader import Entry
 from fastvideo.simulation.models import SimulatedModels
@@ -286,7 +286,7 @@ class Figures:
                 waits.append((seen.started_us - seen.accepted_us) / MICROSECONDS)
             if seen.ended_as == "completed" and seen.ended_us is not None:
                 completions.append((seen.ended_us - seen.accepted_us) / MICROSECONDS)
-            misses += _missed(seen, self._trace.classes[name].deadline_s)
+            misses += _missed(seen)
         completed, cancelled = ends.count("completed"), ends.count("cancelled")
         return ClassFigures(
             name=name,
@@ -313,14 +313,14 @@ class Figures:
         )
 
 
-def _missed(seen: _Seen, deadline_s: float | None) -> bool:
+def _missed(seen: _Seen) -> bool:
     if seen.spec.deadline is None:
         return False
     if seen.ended_as == "DEADLINE_EXCEEDED":
         return True
-    if seen.ended_as != "completed" or seen.ended_us is None or deadline_s is None:
+    if seen.ended_as != "completed" or seen.ended_us is None:
         return False
-    return (seen.ended_us - seen.accepted_us) / MICROSECONDS > deadline_s
+    return seen.ended_us / MICROSECONDS > (seen.spec.deadline - START).total_seconds()
 
 
 def _spread(values: list[float]) -> Spread:

@@ -1,11 +1,11 @@
 """Simulated models: programs, what the units of a loop are for a request, and what they cost."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
 from fastvideo.deployment.catalog import Catalog
-from fastvideo.errors import NotFound
+from fastvideo.errors import FailedPrecondition, NotFound
 from fastvideo.model.documents import InvalidDocument
 from fastvideo.model.specs import CostPrior, LoopSpec
 from fastvideo.program.specs import (
@@ -17,6 +17,7 @@ from fastvideo.program.specs import (
     ProgramSpec,
 )
 from fastvideo.requests.types import RequestKind, RequestSpec
+from fastvideo.scheduling.request_scheduler import program_graph
 from fastvideo.scheduling.work import (
     CachePlan,
     LoopRef,
@@ -28,6 +29,7 @@ from fastvideo.scheduling.work import (
     WorkPlan,
     WorkUnit,
 )
+from fastvideo.simulation.recorded import RecordedRequest
 from fastvideo.simulation.trace import LoopTrace, ModelTrace, NodeTrace
 
 PROGRAM: Final = "main"
@@ -141,6 +143,13 @@ class SimulatedModels:
         """The ids of a model's programs."""
         return tuple(self._programs[model_id])
 
+    def played(
+        self, model_id: str, lines: Iterable[RecordedRequest]
+    ) -> tuple[RecordedRequest, ...]:
+        """The lines of a recording that are of a model, by its name or its card, or of none."""
+        names = ("", model_id, self._models[model_id].card)
+        return tuple(line for line in lines if line.model_id in names)
+
     def prepare_s(self, model_id: str) -> float:
         """Seconds that a worker needs to make a loop."""
         return self._models[model_id].prepare_s
@@ -229,6 +238,10 @@ class SimulatedModels:
         problems: dict[str, str] = {}
         loops = self._loops[model_id]
         for program in self._programs[model_id].values():
+            try:
+                program_graph(program)
+            except FailedPrecondition as error:
+                problems[f"{key}.program"] = error.message
             for node in program.nodes:
                 if node.loop_id not in loops:
                     place = f"{key}.loops.{node.loop_id}"

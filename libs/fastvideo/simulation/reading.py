@@ -11,23 +11,12 @@ import yaml
 from fastvideo.errors import InvalidField
 from fastvideo.model.documents import InvalidDocument, parse, read_document
 from fastvideo.simulation.arrivals import Recordings, parse_shape
+from fastvideo.simulation.bounds import Problem, number_problems, work_problems
 from fastvideo.simulation.models import SimulatedModels
 from fastvideo.simulation.recorded import read_recording
-from fastvideo.simulation.trace import (
-    AtOnce,
-    Bursts,
-    ClassTrace,
-    Daily,
-    Poisson,
-    PoolTrace,
-    Recorded,
-    Trace,
-)
+from fastvideo.simulation.trace import AtOnce, ClassTrace, Daily, PoolTrace, Recorded, Trace
 
 WORKERS_MAX: Final = 1_000
-_SHARES: Final = ("duplicate_report", "late_report", "failing_unit", "failing_loop")
-
-Problem = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +67,10 @@ def scenario(
         if isinstance(kind, Recorded)
     }
     recordings = {name: read_recording(folder / name) for name in sorted(files)}
+    counts = {name: len(lines) for name, lines in recordings.items()}
+    problems = dict(work_problems(trace, counts)) | dict(_unplayed(trace, models, recordings))
+    if problems:
+        raise InvalidDocument(source, problems)
     return Scenario(source, arguments or source, trace, models, recordings)
 
 
@@ -105,10 +98,9 @@ def _at(place: Any, part: str) -> Any:
 
 
 def _problems(trace: Trace, models: SimulatedModels) -> Iterator[Problem]:
-    if trace.duration_s <= 0:
-        yield "duration_s", f"is {trace.duration_s}; more than 0"
-    if not 0 <= trace.noise < 1:
-        yield "noise", f"is {trace.noise}; at least 0 and less than 1"
+    yield from number_problems(trace)
+    if trace.noise >= 1:
+        yield "noise", f"is {trace.noise}; less than 1"
     workers = sum(pool.count for pool in trace.pools.values())
     if not 1 <= workers <= WORKERS_MAX:
         yield "pools", f"have {workers} workers; 1 to {WORKERS_MAX}"
@@ -119,32 +111,14 @@ def _problems(trace: Trace, models: SimulatedModels) -> Iterator[Problem]:
     served = {model for pool in trace.pools.values() for model in pool.models}
     for name, given in trace.classes.items():
         yield from _class(f"classes.{name}", given, trace, models, served)
-    for share in _SHARES:
-        value = getattr(trace.faults, share)
-        if not 0 <= value <= 1:
-            yield f"faults.{share}", f"is {value}; 0 to 1"
-    for name in ("worker_loss", "pause", "slow_worker", "stream_break", "drain"):
-        fault = getattr(trace.faults, name)
-        if fault is not None and fault.every_s <= 0:
-            yield f"faults.{name}.every_s", f"is {fault.every_s}; more than 0"
-    for name in ("scheduler_switch", "clock_jump"):
-        fault = getattr(trace.faults, name)
-        if fault is not None and fault.every_s <= 0:
-            yield f"faults.{name}.every_s", f"is {fault.every_s}; more than 0"
 
 
 def _pool(key: str, pool: PoolTrace, trace: Trace) -> Iterator[Problem]:
-    if pool.count < 0:
-        yield f"{key}.count", f"is {pool.count}; at least 0"
     for model in pool.models:
         if model not in trace.models:
             yield f"{key}.models", f"{model!r} is none of {', '.join(trace.models)}"
-    if not pool.speeds or min(pool.speeds) <= 0:
-        yield f"{key}.speeds", "each is more than 0, and there is at least one"
-    if pool.compute_slots < 1:
-        yield f"{key}.compute_slots", f"is {pool.compute_slots}; at least 1"
-    if pool.io_slots < 1:
-        yield f"{key}.io_slots", f"is {pool.io_slots}; at least 1"
+    if not pool.speeds:
+        yield f"{key}.speeds", "names at least one"
 
 
 def _class(
@@ -161,10 +135,6 @@ def _class(
     for name in ("tenants", "steps", "shapes", "guidance_scales"):
         if not getattr(given, name):
             yield f"{key}.{name}", "names at least one"
-    if given.steps and min(given.steps) < 1:
-        yield f"{key}.steps", "each is at least 1"
-    if not 0 <= given.cancelled <= 1:
-        yield f"{key}.cancelled", f"is {given.cancelled}; 0 to 1"
     for shape in given.shapes:
         try:
             parse_shape(shape)
@@ -176,17 +146,21 @@ def _class(
             yield f"{key}.arrivals.{index}", fault
 
 
+def _unplayed(trace: Trace, models: SimulatedModels, recordings: Recordings) -> Iterator[Problem]:
+    """Recordings without a request of the model that is to play them."""
+    for name, given in trace.classes.items():
+        for index, kind in enumerate(given.arrivals):
+            if isinstance(kind, Recorded) and not models.played(given.model, recordings[kind.file]):
+                found = sorted({line.model_id for line in recordings[kind.file]})
+                fault = f"{kind.file} has requests of {', '.join(found) or 'nothing'}"
+                yield f"classes.{name}.arrivals.{index}", f"{fault}; none of {given.model!r}"
+
+
 def _arrivals_fault(kind: object) -> str:
     match kind:
-        case Poisson() if kind.per_s <= 0:
-            return f"per_s is {kind.per_s}; more than 0"
-        case Bursts() if kind.every_s <= 0 or kind.size < 1 or kind.spread_s < 0:
-            return "every_s is more than 0, size at least 1, spread_s at least 0"
-        case Daily() if not 0 <= kind.per_s_low <= kind.per_s_high or kind.period_s <= 0:
-            return "per_s_low is at most per_s_high and neither below 0, period_s more than 0"
-        case AtOnce() if kind.count < 1 or kind.at_s < 0:
-            return "count is at least 1 and at_s at least 0"
-        case Recorded() if kind.speed <= 0:
-            return f"speed is {kind.speed}; more than 0"
+        case Daily() if kind.per_s_low > kind.per_s_high:
+            return "per_s_low is at most per_s_high"
+        case AtOnce() if kind.count < 1:
+            return f"count is {kind.count}; at least 1"
         case _:
             return ""

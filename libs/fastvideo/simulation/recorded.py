@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from fastvideo.model.documents import InvalidDocument, parse
-from fastvideo.requests.types import RequestState
+from fastvideo.requests.types import RequestState, RequestStatus
+from fastvideo.simulation.bounds import number_problems
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +50,10 @@ def recorded_lines(states: Iterable[RequestState]) -> Iterator[dict[str, Any]]:
         }
         if spec.deadline is not None:
             line["deadline_s"] = round((spec.deadline - state.accepted_at).total_seconds(), 6)
+        if state.status is RequestStatus.CANCELLED and state.ended_at is not None:
+            # It ended at the boundary after it was asked to.
+            waited = state.ended_at - state.accepted_at
+            line["cancelled_after_s"] = round(max(0.0, waited.total_seconds()), 6)
         yield line
 
 
@@ -60,6 +65,8 @@ def read_recording(path: Path) -> tuple[RecordedRequest, ...]:
     requests = []
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
+    except UnicodeDecodeError as error:
+        raise InvalidDocument(path.name, {"file": f"is not UTF-8: {error}"}) from error
     except OSError as error:
         raise InvalidDocument(path.name, {"file": f"cannot be read: {error.strerror}"}) from error
     for number, line in enumerate(lines, start=1):
@@ -71,5 +78,9 @@ def read_recording(path: Path) -> tuple[RecordedRequest, ...]:
             raise InvalidDocument(path.name, {f"line {number}": str(error)}) from error
         if not isinstance(data, dict):
             raise InvalidDocument(path.name, {f"line {number}": "is no JSON object"})
-        requests.append(parse(RecordedRequest, data, f"{path.name}: line {number}"))
+        request = parse(RecordedRequest, data, f"{path.name}: line {number}")
+        problems = dict(number_problems(request))
+        if problems:
+            raise InvalidDocument(f"{path.name}: line {number}", problems)
+        requests.append(request)
     return tuple(sorted(requests, key=lambda request: request.at_s))

@@ -106,16 +106,21 @@ RECORDING = [
 ]
 
 
-def test_a_recording_is_played_as_it_was(tmp_path: Path) -> None:
-    file = tmp_path / "requests.jsonl"
-    file.write_text("\n\n".join(json.dumps(line) for line in RECORDING))
+def played(folder: Path, lines: list[dict[str, Any]]) -> list[Arrival]:
+    """A recording of these lines, at twice its pace."""
+    file = folder / "requests.jsonl"
+    file.write_text("\n\n".join(json.dumps(line) for line in lines))
     one = {
         **SMALL["classes"]["video"],
         "arrivals": [{"kind": "recorded", "file": file.name, "speed": 2.0}],
     }
     trace = parse(Trace, {**SMALL, "classes": {"video": one}}, "small.yaml")
-    recorded = scenario(trace, folder=tmp_path)
-    found = list(arrivals(recorded.trace, recorded.models, recorded.recordings, 1))
+    recorded = scenario(trace, folder=folder)
+    return list(arrivals(recorded.trace, recorded.models, recorded.recordings, 1))
+
+
+def test_a_recording_is_played_as_it_was(tmp_path: Path) -> None:
+    found = played(tmp_path, RECORDING)
     assert seconds(found) == [0.5, 2.0]
     first = found[0].spec
     assert (first.sampling.steps, first.tenant_id, first.priority) == (3, "t", 1)
@@ -129,6 +134,9 @@ def test_a_recording_is_played_as_it_was(tmp_path: Path) -> None:
         ("[1]", "is no JSON object"),
         ('{"at_s": 1}', "width"),
         ('{"at_s": 1, "colour": 2}', "colour"),
+        (json.dumps({**LINE, "at_s": -1.0}), "line 1: at_s: is -1.0; at least 0"),
+        (json.dumps({**LINE, "at_s": float("nan")}), "line 1: at_s: is nan; a finite number"),
+        (json.dumps({**LINE, "at_s": 1.0, "width": 0}), "line 1: width: is 0; at least 1"),
     ],
 )
 def test_a_recording_that_is_none_is_refused_by_line(tmp_path: Path, line: str, said: str) -> None:
@@ -136,6 +144,26 @@ def test_a_recording_that_is_none_is_refused_by_line(tmp_path: Path, line: str, 
     file.write_text(line)
     with pytest.raises(InvalidDocument, match=said):
         read_recording(file)
+
+
+def test_of_a_recording_of_several_models_a_class_plays_its_own(tmp_path: Path) -> None:
+    names = ("video", "other", "", "video")
+    lines = [{**LINE, "at_s": float(at), "model_id": name} for at, name in enumerate(names)]
+    assert seconds(played(tmp_path, lines)) == [0.0, 1.0, 1.5]
+    with pytest.raises(InvalidDocument, match="has requests of other; none of 'video'"):
+        played(tmp_path, lines[1:2])
+
+
+def test_a_cancelled_request_is_cancelled_again(tmp_path: Path) -> None:
+    [arrival] = coming({"kind": "at_once", "count": 1})
+    state = RequestState(
+        spec=arrival.spec,
+        status=RequestStatus.CANCELLED,
+        accepted_at=START,
+        ended_at=START + timedelta(seconds=0.25),
+    )
+    [again] = played(tmp_path, list(recorded_lines([state])))
+    assert again.cancel_at_us == again.at_us + MICROSECONDS // 4
 
 
 def test_what_was_recorded_reads_back(tmp_path: Path) -> None:
