@@ -25,14 +25,11 @@ at different times, and raises ContractViolation naming the rule that was broken
 
 import dataclasses
 import hashlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NoReturn
 
 import torch
-from torch.nn.modules.module import register_module_forward_pre_hook
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from fastvideo.errors import ContractViolation
 from fastvideo.loops.contract import (
@@ -46,9 +43,9 @@ from fastvideo.loops.contract import (
 from fastvideo.loops.declared import check_state, check_step
 from fastvideo.loops.divergence import max_abs_difference
 from fastvideo.loops.plans import check_plan
+from fastvideo.loops.seen import fingerprint, watching
 from fastvideo.loops.snapshot_format import decode
 from fastvideo.loops.snapshots import load_state, save_state
-from fastvideo.loops.state_encoding import tensor_digest
 from fastvideo.model.specs import ParityTestSpec
 from fastvideo.model.state_schemas import StateSchema
 from fastvideo.requests.types import RequestSpec
@@ -213,7 +210,7 @@ class _Suite:
 
     def _start(self, index: int, case: LoopCase) -> _Run:
         ref = LoopRef(request_id=f"suite-{index}", node_id=self._kernel.spec.loop_id, attempt=1)
-        with _watching() as watch:
+        with watching() as watch:
             state = self._kernel.init_state(ref, case.request, case.inputs, self._instance)
         if watch.modules or watch.operations > INIT_OPERATIONS_MAX:
             self._fail(
@@ -230,7 +227,7 @@ class _Suite:
         if len(run.digests) > UNITS_MAX:
             self._fail("INCOMPLETE_PLAN", f"the loop has not ended after {UNITS_MAX} units")
         before = fingerprint(run.state)
-        with _watching() as watch:
+        with watching() as watch:
             plan = self._kernel.plan_step(run.state, self._plan_context)
             again = self._kernel.plan_step(run.state, self._plan_context)
         if watch.modules or watch.operations:
@@ -333,34 +330,6 @@ class _Suite:
         raise ContractViolation(f"loop {loop_id}: {found}", reason=reason, subject=loop_id)
 
 
-def fingerprint(value: object) -> str:
-    """A digest of everything inside a value: fields, items, tensors' bytes."""
-    digest = hashlib.sha256()
-    for part in _parts(value):
-        digest.update(part)
-        digest.update(b"\x00")
-    return digest.hexdigest()
-
-
-def _parts(value: object) -> Iterator[bytes]:
-    yield type(value).__name__.encode()
-    if isinstance(value, torch.Tensor):
-        yield f"{value.dtype}{tuple(value.shape)}{tensor_digest(value)}".encode()
-    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
-        for field in dataclasses.fields(value):
-            yield field.name.encode()
-            yield from _parts(getattr(value, field.name))
-    elif isinstance(value, Mapping):
-        for key, item in value.items():
-            yield repr(key).encode()
-            yield from _parts(item)
-    elif isinstance(value, (tuple, list)):
-        for item in value:
-            yield from _parts(item)
-    else:
-        yield repr(value).encode()
-
-
 def _values(run: _Run) -> Values:
     return run.output.values if run.output is not None else {}
 
@@ -379,31 +348,3 @@ def _apart(left: object, right: object) -> float:
 
 def _fits(group: Sequence[tuple[_Run, WorkUnit]]) -> bool:
     return len(group) <= min(unit.max_batch for _, unit in group)
-
-
-class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Counts modules that run and tensor operations."""
-
-    def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.modules = 0
-        self.operations = 0
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        self.operations += 1
-        return func(*args, **(kwargs or {}))
-
-
-@contextmanager
-def _watching() -> Iterator[_Watch]:
-    watch = _Watch()
-
-    def count(module: torch.nn.Module, inputs: Any) -> None:
-        watch.modules += 1
-
-    handle = register_module_forward_pre_hook(count)
-    try:
-        with watch:
-            yield watch
-    finally:
-        handle.remove()
