@@ -41,7 +41,7 @@ def s3_options(endpoint: str) -> dict[str, str]:
 def s3_bucket(s3_endpoint: str) -> str:
     """The endpoint of an S3 that has the bucket: a PUT of its name makes it."""
     request = urllib.request.Request(f"{s3_endpoint}/{BUCKET}", method="PUT")
-    urllib.request.urlopen(request, timeout=10).close()
+    urllib.request.urlopen(request, timeout=60).close()
     return s3_endpoint
 
 

@@ -19,6 +19,8 @@ class World:
     bus: Bus
     # Root of this test's subjects.
     root: str
+    # What another process has.
+    elsewhere: Bus
 
     def message(
         self, subject: str = "0.ThingHappened", message_id: str | None = None
@@ -30,28 +32,31 @@ class World:
             {"Fastvideo-Event-Id": "evt_1"},
         )
 
-    async def consumer(self, subject: str = ">", ack_wait_s: float = 30.0) -> BusConsumer:
-        return await self.bus.consumer(
-            f"{self.root}-consumer", f"{self.root}.{subject}", ack_wait_s=ack_wait_s
-        )
+    async def consumer(self, *subjects: str, ack_wait_s: float = 30.0) -> BusConsumer:
+        wanted = [f"{self.root}.{subject}" for subject in subjects or (">",)]
+        return await self.bus.consumer(f"{self.root}-consumer", *wanted, ack_wait_s=ack_wait_s)
 
 
 @pytest.fixture(params=["memory", "nats"])
 async def world(request: pytest.FixtureRequest) -> AsyncIterator[World]:
     root = f"test{secrets.token_hex(4)}"
     if request.param == "memory":
-        yield World(MemoryBus(), root)
+        memory = MemoryBus()
+        yield World(memory, root, memory)
         return
     url = request.getfixturevalue("nats_url")
     bus = NatsBus.open(NatsBusConfig(url, stream=root.upper(), subjects=f"{root}.>"))
-    await bus.wait_connected(10.0)
+    await bus.wait_connected(30.0)
     assert await bus.last_message_id(f"{root}.>") is None
-    yield World(bus, root)
+    elsewhere = NatsBus.open(NatsBusConfig(url))
+    await elsewhere.wait_connected(30.0)
+    yield World(bus, root, elsewhere)
     await bus.close()
+    await elsewhere.close()
 
 
 async def fetch_all(consumer: BusConsumer, count: int) -> list[Delivery]:
-    deadline = time.monotonic() + 10.0
+    deadline = time.monotonic() + 30.0
     found: list[Delivery] = []
     while len(found) < count and time.monotonic() < deadline:
         found.extend(await consumer.fetch(10, 0.5))
@@ -138,6 +143,26 @@ async def test_a_consumer_gets_what_matches_its_subject(world: World) -> None:
     assert ids(got) == [message.message_id for message in sent[1::2]]
 
 
+async def test_a_consumer_gets_what_matches_one_of_its_subjects(world: World) -> None:
+    sent = [world.message(f"0.Thing{i % 4}") for i in range(12)]
+    for message in sent:
+        await world.bus.publish(message)
+    got = await fetch_all(await world.consumer("*.Thing1", "*.Thing3"), 6)
+    assert ids(got) == [message.message_id for message in sent[1::2]]
+
+
+async def test_a_consumer_of_other_subjects_keeps_its_place(world: World) -> None:
+    sent = [world.message(f"0.Thing{i % 2}") for i in range(8)]
+    for message in sent[:4]:
+        await world.bus.publish(message)
+    for delivery in await fetch_all(await world.consumer(), 4):
+        await delivery.ack()
+    for message in sent[4:]:
+        await world.bus.publish(message)
+    got = await fetch_all(await world.consumer("0.Thing1"), 2)
+    assert ids(got) == [message.message_id for message in sent[5::2]]
+
+
 async def test_the_last_message_of_a_subject_is_known(world: World) -> None:
     assert await world.bus.last_message_id(f"{world.root}.0.>") is None
     sent = [world.message(f"{i % 2}.Thing{i}") for i in range(6)]
@@ -148,7 +173,7 @@ async def test_the_last_message_of_a_subject_is_known(world: World) -> None:
     assert await world.bus.last_message_id(f"{world.root}.2.>") is None
 
 
-async def test_a_hint_reaches_whoever_listens(world: World) -> None:
+async def test_a_hint_reaches_whoever_listens_elsewhere(world: World) -> None:
     heard: list[str] = []
     arrived = asyncio.Event()
 
@@ -157,9 +182,9 @@ async def test_a_hint_reaches_whoever_listens(world: World) -> None:
         arrived.set()
 
     await world.bus.hint("hints.before")
-    await world.bus.listen(f"hints-{world.root}.*", on_hint)
+    await world.elsewhere.listen(f"hints-{world.root}.*", on_hint)
     await world.bus.hint(f"hints-{world.root}.7")
-    await asyncio.wait_for(arrived.wait(), 5.0)
+    await asyncio.wait_for(arrived.wait(), 30.0)
     assert heard == [f"hints-{world.root}.7"]
 
 
@@ -186,7 +211,7 @@ async def test_the_bounds_of_a_nats_stream_follow_the_configuration(nats_url: st
     incarnations = []
     for bytes_max in (1 << 20, 1 << 21, 1 << 21):
         bus = NatsBus.open(replace(config, bytes_max=bytes_max))
-        await bus.wait_connected(10.0)
+        await bus.wait_connected(30.0)
         incarnations.append(await bus.incarnation())
         await bus.publish(BusMessage(f"{root}.0.Thing", b"", str(bytes_max)))
         await bus.close()

@@ -186,7 +186,7 @@ def running_stack(
         shutil.rmtree(data, ignore_errors=True)
 
 
-def poll(what: str, ask: Callable[[], T | None], timeout_s: float = 30.0) -> T:
+def poll(what: str, ask: Callable[[], T | None], timeout_s: float = 60.0) -> T:
     """The first answer that is not None; AssertionError when none comes in time."""
     deadline = time.monotonic() + timeout_s
     while time.monotonic() < deadline:

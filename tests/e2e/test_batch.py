@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import time
 from pathlib import Path
 from typing import Any
 
@@ -108,12 +107,10 @@ def test_a_line_that_changed_is_asked_anew(stack: Stack, tmp_path: Path) -> None
 def test_a_faulty_file_asks_nobody(stack: Stack, tmp_path: Path) -> None:
     file = tmp_path / "batch.jsonl"
     file.write_text('{"prompt": "x"}\n{"prompt": 5}\n')
-    started = time.monotonic()
     done = stack.run("batch", str(file), "--out", str(tmp_path / "out"))
     assert done.code == 1
     assert "line 2" in done.err
     assert not (tmp_path / "out").exists()
-    assert time.monotonic() - started < 30
 
 
 def test_a_folder_of_something_else_is_refused(stack: Stack, tmp_path: Path) -> None:

@@ -81,7 +81,7 @@ async def test_a_cancel_in_the_middle_stops_within_a_step(stack: Stack) -> None:
         outcome = stack.run("request", "cancel", request_id, "--json", "--reason", "enough")
         assert outcome.code == 0, outcome.err
         assert outcome.json["status"] == "cancelled"
-        out, _ = generating.communicate(timeout=30)
+        out, _ = generating.communicate(timeout=60)
     finally:
         generating.kill()
         generating.wait()
@@ -99,7 +99,7 @@ async def test_an_interrupt_at_the_command_line_cancels(
     try:
         request_id = await running_id(stack)
         generating.send_signal(number)
-        _, err = generating.communicate(timeout=30)
+        _, err = generating.communicate(timeout=60)
     finally:
         generating.kill()
         generating.wait()

@@ -92,13 +92,13 @@ def generate_in_detail(gateway: Any, session_id: str = "") -> str:
     message.sampling.seed, message.sampling.steps = 5, 2
     message.outputs.video = True
     message.outputs.trace = request_pb2.TRACE_LEVEL_DETAIL
-    request_id: str = gateway.SubmitRequest(message, timeout=10).state.spec.request_id
+    request_id: str = gateway.SubmitRequest(message, timeout=60).state.spec.request_id
     return request_id
 
 
 def cancel(gateway: Any, request_id: str) -> None:
     scope = work_pb2.CancelScope(kind=work_pb2.CANCEL_SCOPE_KIND_REQUEST, target_id=request_id)
-    gateway.CancelRequest(gateway_pb2.CancelRequestRequest(scope=scope), timeout=10)
+    gateway.CancelRequest(gateway_pb2.CancelRequestRequest(scope=scope), timeout=60)
 
 
 @pytest.fixture(scope="module")

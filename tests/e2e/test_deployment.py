@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
+from tests.e2e import patient_http as httpx
 from tests.e2e.stack import Stack, poll
-
-httpx = pytest.importorskip("httpx2")
 
 pytestmark = pytest.mark.timeout(180)
 MODEL = "moving-digits"

@@ -9,10 +9,9 @@ from typing import Any
 
 import pytest
 
+from tests.e2e import patient_http as httpx
 from tests.e2e.stack import Stack, poll
 from tests.e2e.test_cancel import check_stopped
-
-httpx = pytest.importorskip("httpx2")
 
 pytestmark = pytest.mark.timeout(180)
 STEPS = 900

@@ -32,7 +32,6 @@ STEPS = 400
 SCHEDULERS = ("scheduler-1", "scheduler-2")
 WORKERS = ("worker-1", "worker-2")
 PATIENT = CallPolicy(timeout_s=60.0, silence_s_max=120.0)
-WORKER_TIMEOUT_S = 2.0
 KILLS = 30
 AT_ONCE = 16
 
@@ -43,8 +42,7 @@ Hurt = Callable[[str], Awaitable[None]]
 
 @pytest.fixture(scope="module")
 def stack() -> Iterator[Stack]:
-    environment = {"FASTVIDEO_WORKER_TIMEOUT_S": str(WORKER_TIMEOUT_S)}
-    with running_stack(workers=2, schedulers=2, environment=environment) as running:
+    with running_stack(workers=2, schedulers=2) as running:
         yield running
 
 
@@ -64,13 +62,15 @@ def sampling(seed: int) -> SamplingOverrides:
 
 async def leader(stack: Stack) -> str:
     """Who leads now."""
-    for name in SCHEDULERS:
-        async with open_channel(stack.address(name)) as channel:
-            stub = scheduler_pb2_grpc.SchedulerServiceStub(channel)
-            status = await stub.GetStatus(scheduler_pb2.GetStatusRequest(), timeout=10.0)
-            if status.leader:
-                return name
-    raise AssertionError("nobody leads")
+    async with asyncio.timeout(60):
+        while True:
+            for name in SCHEDULERS:
+                async with open_channel(stack.address(name)) as channel:
+                    stub = scheduler_pb2_grpc.SchedulerServiceStub(channel)
+                    status = await stub.GetStatus(scheduler_pb2.GetStatusRequest(), timeout=60)
+                    if status.leader:
+                        return name
+            await asyncio.sleep(0.1)
 
 
 def decided(events: list[Event]) -> list[object]:
@@ -133,8 +133,10 @@ async def test_the_leader_s_death_restarts_no_loop(stack: Stack, digests: dict[i
         assert state.latents_digest == digests[seed]
         await check_artifacts(stack, state)
     elected = [e.payload for e in await stack.log("scheduler-")]
-    terms = [payload.anew for payload in elected if isinstance(payload, LeaderElected)]
-    assert terms == [True, False]
+    first, *later = [payload.anew for payload in elected if isinstance(payload, LeaderElected)]
+    assert first
+    assert later
+    assert not any(later)
 
 
 @pytest.mark.row("DEP-06", "SCH-22")

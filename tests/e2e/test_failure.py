@@ -15,20 +15,15 @@ from tests.e2e.stack import Stack
 @pytest.mark.row("EVT-06")
 async def test_a_request_past_its_deadline_fails_with_a_typed_error(stack: Stack) -> None:
     events: list[Event] = []
+    prompt, sampling = "a red three moving left", SamplingOverrides(steps=1000, seed=1)
     async with AsyncClient(stack.gateway) as client:
-        submitted = await client.submit(
-            "a red three moving left",
-            sampling=SamplingOverrides(steps=400, seed=1),
-            deadline=datetime.now(UTC) + timedelta(seconds=1),
-        )
+        # Late enough to be accepted on a busy machine, and too soon for so many steps.
+        deadline = datetime.now(UTC) + timedelta(seconds=4)
+        submitted = await client.submit(prompt, sampling=sampling, deadline=deadline)
         request_id = submitted.spec.request_id
-        state = await client.wait(request_id, on_event=events.append)
         with pytest.raises(FastVideoError) as caught:
-            await client.generate(
-                "a red three moving left",
-                sampling=SamplingOverrides(steps=400, seed=1),
-                deadline=datetime.now(UTC) + timedelta(seconds=1),
-            )
+            await client.generate(prompt, sampling=sampling, deadline=deadline)
+        state = await client.wait(request_id, on_event=events.append)
     assert state.status is RequestStatus.FAILED
     failed = events[-1].payload
     assert isinstance(failed, RequestFailed)

@@ -69,7 +69,7 @@ def submit(
             part.role, part.text = role, text
     for name, value in ({"seed": 1} | sampling).items():
         setattr(message.sampling, name, value)
-    request_id: str = gateway.SubmitRequest(message, timeout=10).state.spec.request_id
+    request_id: str = gateway.SubmitRequest(message, timeout=60).state.spec.request_id
     return request_id
 
 
@@ -171,14 +171,14 @@ async def test_a_cancelled_loop_ends_alone_and_the_other_branch_gives_what_it_wo
         last = answer.event
         names.append(last.name)
         if "request.progress" in names and "request.cancel_requested" not in names:
-            gateway.CancelRequest(gateway_pb2.CancelRequestRequest(scope=target), timeout=10)
+            gateway.CancelRequest(gateway_pb2.CancelRequestRequest(scope=target), timeout=60)
         if last.name == "request.log":
             messages.append(last.request_logged.message)
     assert names[-1] == "request.completed"
     assert messages == ["loop tell is cancelled: "]
     assert last is not None
-    state = gateway.GetRequest(gateway_pb2.GetRequestRequest(request_id=part), timeout=10).state
-    alone = gateway.GetRequest(gateway_pb2.GetRequestRequest(request_id=whole), timeout=10).state
+    state = gateway.GetRequest(gateway_pb2.GetRequestRequest(request_id=part), timeout=60).state
+    alone = gateway.GetRequest(gateway_pb2.GetRequestRequest(request_id=whole), timeout=60).state
     assert state.latents_digest == alone.latents_digest != ""
     ran = Counter(
         (result.loop.request_id, result.loop.node_id)

@@ -8,10 +8,10 @@ import pytest
 
 from fastvideo import Client
 from fastvideo.errors import Gone, NotFound
+from tests.e2e import patient_http as httpx
 from tests.e2e.stack import Stack, poll
 
 openai = pytest.importorskip("openai")
-httpx = pytest.importorskip("httpx2")
 
 pytestmark = [
     pytest.mark.timeout(180),

@@ -24,7 +24,7 @@ PROMETHEUS = shutil.which("prometheus")
 def ask(url: str, **parameters: str) -> Any:
     """What the API answers."""
     query = urllib.parse.urlencode(parameters)
-    with urllib.request.urlopen(f"{url}?{query}", timeout=20) as answer:
+    with urllib.request.urlopen(f"{url}?{query}", timeout=60) as answer:
         return json.loads(answer.read())["data"]
 
 
@@ -65,7 +65,7 @@ def prometheus(stack: Stack, folder: Path) -> Iterator[str]:
             yield f"http://{address}/api/v1"
         finally:
             process.terminate()
-            process.wait(20)
+            process.wait(30)
 
 
 @pytest.mark.slow

@@ -27,14 +27,14 @@ with grpc.insecure_channel(sys.argv[2]) as channel:
     part = message.inputs.add().text
     part.role, part.text = "prompt", "a red three moving left"
     message.sampling.steps, message.sampling.seed = 4, 1
-    request_id = gateway.SubmitRequest(message, timeout=10).state.spec.request_id
+    request_id = gateway.SubmitRequest(message, timeout=60).state.spec.request_id
     watch = gateway_pb2.WatchRequestRequest(request_id=request_id)
     for answer in gateway.WatchRequest(watch, timeout=60):
         last = answer.event
     completed = last.request_completed
     artifacts = artifacts_pb2_grpc.ArtifactServiceStub(channel)
     wanted = artifacts_pb2.GetArtifactRequest(artifact_id=completed.artifact_ids[0])
-    first, *rest = artifacts.GetArtifact(wanted, timeout=10)
+    first, *rest = artifacts.GetArtifact(wanted, timeout=60)
     data = b"".join(answer.chunk for answer in rest)
     assert hashlib.sha256(data).hexdigest() == first.record.digest
     print(last.name, completed.latents_digest, first.record.content_type)

@@ -21,10 +21,11 @@ from fastvideo.requests.events import RequestProgressed
 from fastvideo.requests.types import RequestState, RequestStatus, SamplingOverrides
 from fastvideo.scheduling.events import AssignLoop, LeaderElected, SchedulerDecided, WorkerLost
 from tests.e2e.stack import Stack, running_stack
-from tests.e2e.test_failover import leader
+from tests.e2e.test_failover import SCHEDULERS, WORKERS, home, leader
 
 REQUESTS = 50
 CANCELLED = 8
+MORTAL = (*SCHEDULERS, *WORKERS)
 # Through the gateway and a worker; the others run in this process, which loads torch once.
 BESIDE_A_WORKER = 3
 SHAPES = ((48, 48, 9), (48, 48, 5), (64, 48, 9), (32, 48, 13))
@@ -47,8 +48,7 @@ class Happened:
 
 @pytest.fixture(scope="module")
 def stack() -> Iterator[Stack]:
-    environment = {"FASTVIDEO_WORKER_TIMEOUT_S": "2.0"}
-    with running_stack(workers=2, schedulers=2, environment=environment) as running:
+    with running_stack(workers=2, schedulers=2) as running:
         yield running
 
 
@@ -68,7 +68,9 @@ async def _happen(stack: Stack, chance: random.Random) -> Happened:
         for number in range(REQUESTS):
             sampling = _sampling(chance, number)
             if number in hurts:
-                sampling = replace(sampling, steps=60)
+                sampling = replace(sampling, steps=200)
+                # Known before, for to ask takes longer than many steps.
+                pids = {name: await asyncio.to_thread(stack.pid, name) for name in MORTAL}
             asked = await client.submit(chance.choice(PROMPTS), sampling=sampling)
             wait = client.wait(asked.spec.request_id)
             waiting.append(asyncio.create_task(wait))
@@ -77,7 +79,9 @@ async def _happen(stack: Stack, chance: random.Random) -> Happened:
                 await client.cancel(asked.spec.request_id, reason="changed my mind")
             if number in hurts:
                 await _begun(client, asked.spec.request_id)
-                await _kill(stack, hurts[number])
+                by_worker = hurts[number] == "worker"
+                name = await (home(stack, asked.spec.request_id) if by_worker else leader(stack))
+                os.kill(pids[name], signal.SIGKILL)
             await asyncio.sleep(chance.random() * 0.05)
         return Happened(tuple(await asyncio.gather(*waiting)))
 
@@ -100,11 +104,6 @@ def _sampling(chance: random.Random, number: int) -> SamplingOverrides:
         guidance_scale=chance.choice((1.0, 3.0)),
         seed=number,
     )
-
-
-async def _kill(stack: Stack, who: str) -> None:
-    name = "worker-1" if who == "worker" else await leader(stack)
-    os.kill(stack.pid(name), signal.SIGKILL)
 
 
 async def test_that_it_was_as_wild_as_it_should_be(stack: Stack, happened: Happened) -> None:

@@ -89,7 +89,7 @@ def test_a_replay_ends_with_whoever_asked_for_it(stack: Stack, traced: Any) -> N
     with stack.start("replay", "execution", traced["id"]) as asking:
         [pid] = poll("a replay runs", lambda: replays_of(worker) or None, 60.0)
         asking.kill()
-        asking.communicate(timeout=30)
+        asking.communicate(timeout=60)
     poll("the replay is gone", lambda: True if pid not in replays_of(worker) else None, 60.0)
     # The worker serves on, replays too.
     again = stack.run("replay", "execution", traced["id"], "--json")

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -72,13 +73,14 @@ async def test_priority_and_deadline_decide_who_is_next(narrow: Stack) -> None:
     async with AsyncClient(narrow.gateway) as client:
         first = await client.submit(PROMPT, sampling=SamplingOverrides(steps=60))
         names = {"first": first.spec.request_id}
-        for name, options in (
-            ("plain", {}),
-            ("late", {"deadline": soon + timedelta(minutes=5)}),
-            ("soon", {"deadline": soon}),
-            ("urgent", {"priority": 3}),
-        ):
-            state = await client.submit(PROMPT, sampling=sampling, **options)
+        asked: dict[str, dict[str, Any]] = {
+            "plain": {},
+            "late": {"deadline": soon + timedelta(minutes=5)},
+            "soon": {"deadline": soon},
+            "urgent": {"priority": 3},
+        }
+        submits = (client.submit(PROMPT, sampling=sampling, **one) for one in asked.values())
+        for name, state in zip(asked, await asyncio.gather(*submits), strict=True):
             names[name] = state.spec.request_id
         states = await ended(client, list(names.values()))
     assert all(state.status is RequestStatus.COMPLETED for state in states.values())
@@ -90,13 +92,12 @@ async def test_priority_and_deadline_decide_who_is_next(narrow: Stack) -> None:
 
 async def test_who_waits_is_told_how_the_queue_shrinks(narrow: Stack) -> None:
     async with AsyncClient(narrow.gateway) as client:
-        submitted = [
-            (await client.submit(PROMPT, sampling=SamplingOverrides(steps=10))).spec.request_id
-            for _ in range(5)
-        ]
+        before = SamplingOverrides(steps=10)
+        await asyncio.gather(*(client.submit(PROMPT, sampling=before) for _ in range(5)))
+        last = await client.submit(PROMPT, sampling=before)
         places = []
         async with asyncio.timeout(120):
-            async for event in client.watch(submitted[-1]):
+            async for event in client.watch(last.spec.request_id):
                 if isinstance(event.payload, RequestQueued):
                     places.append(event.payload.position)
                     assert "all 1 places" in event.payload.reason
@@ -151,7 +152,7 @@ async def test_predictions_get_better_and_their_error_is_published(narrow: Stack
         errors = []
         for _ in range(6):
             narrow.generate(PROMPT, "--steps", "20")
-            status = await scheduler.GetStatus(scheduler_pb2.GetStatusRequest(), timeout=10)
+            status = await scheduler.GetStatus(scheduler_pb2.GetStatusRequest(), timeout=60)
             errors.append(status.prediction_error)
         assert status.predictions > 6 * 20
         card = await scheduler.GetDeploymentCard(

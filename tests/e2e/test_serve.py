@@ -11,9 +11,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tests.e2e import patient_http as httpx
 from tests.e2e.stack import START_S_MAX, Stack, poll
-
-httpx = pytest.importorskip("httpx2")
 
 pytestmark = [pytest.mark.timeout(300), pytest.mark.slow]
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "moving-digits"

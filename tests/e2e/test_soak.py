@@ -79,13 +79,13 @@ async def standing(stack: Stack) -> Standing:
 async def _scheduler_status(stack: Stack) -> Any:
     async with grpc.aio.insecure_channel(stack.address("scheduler-1")) as channel:
         stub = scheduler_pb2_grpc.SchedulerServiceStub(channel)
-        return await stub.GetStatus(scheduler_pb2.GetStatusRequest(), timeout=5)
+        return await stub.GetStatus(scheduler_pb2.GetStatusRequest(), timeout=60)
 
 
 async def _health(stack: Stack, worker: str) -> Any:
     async with grpc.aio.insecure_channel(stack.address(worker)) as channel:
         stub = worker_pb2_grpc.WorkerServiceStub(channel)
-        return await stub.Health(worker_pb2.HealthRequest(), timeout=5)
+        return await stub.Health(worker_pb2.HealthRequest(), timeout=60)
 
 
 class Customers:
@@ -124,7 +124,7 @@ class Customers:
         return await self._end(request_id)
 
     async def _failed(self) -> str:
-        soon = datetime.now(UTC) + timedelta(seconds=self._chance.uniform(0.5, 1.5))
+        soon = datetime.now(UTC) + timedelta(seconds=self._chance.uniform(3, 5))
         return await self._end(await self._submit(SamplingOverrides(steps=1000), deadline=soon))
 
     async def _disconnected(self) -> str:

@@ -294,7 +294,7 @@ async def asked(address: str, ask: Ask, silence_s: float = 0.5) -> Outcome:
     try:
         writer.write(ask.data)
         try:
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(30):
                 await writer.drain()
         except ConnectionError:
             # Refused before all of it was read; the answer is there nevertheless.

@@ -59,7 +59,7 @@ async def leave(place: Place, data: bytes, reads: int) -> None:
     with contextlib.suppress(ConnectionError):
         await writer.drain()
         if reads:
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(30):
                 await reader.read(reads)
     writer.transport.abort()
 

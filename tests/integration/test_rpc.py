@@ -17,7 +17,7 @@ from fastvideo.rpc.errors import from_rpc_error
 from fastvideo.rpc.server import Server, Service
 
 ARTIFACTS = "fastvideo.artifacts.v1.ArtifactService"
-DEADLINE_S = 5.0
+DEADLINE_S = 60.0
 
 
 class Artifacts(artifacts_pb2_grpc.ArtifactServiceServicer):

@@ -36,7 +36,7 @@ async def check(address: str, tls: ClientTls | None) -> None:
     async with open_channel(address, tls=tls) as channel:
         stub: Any = health_pb2_grpc.HealthStub(channel)
         try:
-            await stub.Check(health_pb2.HealthCheckRequest(), timeout=20.0)
+            await stub.Check(health_pb2.HealthCheckRequest(), timeout=60)
         except grpc.aio.AioRpcError as error:
             raise from_rpc_error(error) from error
 

@@ -21,7 +21,7 @@ from tests.otlp import otlp_receiver
 from tests.spans import recorded_spans
 
 SERVICE = "fastvideo.artifacts.v1.ArtifactService"
-DEADLINE_S = 5.0
+DEADLINE_S = 60.0
 
 
 class Artifacts(artifacts_pb2_grpc.ArtifactServiceServicer):

@@ -60,7 +60,7 @@ async def visit(
         viewport={"width": width, "height": height}, color_scheme=scheme
     )
     page = await context.new_page()
-    page.set_default_timeout(15_000)
+    page.set_default_timeout(60_000)
     visited = Visit(page)
 
     def on_console(told: Any) -> None:

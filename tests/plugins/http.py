@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-TIMEOUT_S = 30.0
+TIMEOUT_S = 60.0
 
 
 @dataclass(frozen=True)

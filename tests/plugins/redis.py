@@ -11,7 +11,7 @@ import redis
 from fastvideo.local.programs import find_redis
 from tests.plugins.servers import ServerProcess, free_port
 
-_START_S_MAX = 10.0
+_START_S_MAX = 60.0
 
 
 @pytest.fixture(scope="module")

@@ -29,8 +29,8 @@ from fastvideo.local.system_user import postgres_user
 
 T = TypeVar("T")
 
-_START_TIMEOUT_S = 30.0
-_STOP_TIMEOUT_S = 10.0
+_START_TIMEOUT_S = 60.0
+_STOP_TIMEOUT_S = 30.0
 
 
 def free_port() -> int:
@@ -167,7 +167,7 @@ class PostgresServer:
 
     async def _answers(self) -> bool:
         try:
-            connection = await asyncpg.connect(self.dsn(), timeout=2.0)
+            connection = await asyncpg.connect(self.dsn(), timeout=10.0)
         except (OSError, asyncpg.PostgresError):
             return False
         await connection.close()

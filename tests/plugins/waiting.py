@@ -8,7 +8,7 @@ from typing import Any
 
 
 async def eventually(
-    condition: Callable[[], Awaitable[bool]], timeout_s: float = 10.0, every_s: float = 0.01
+    condition: Callable[[], Awaitable[bool]], timeout_s: float = 60.0, every_s: float = 0.01
 ) -> None:
     """Return as soon as the condition holds; fail when it does not in time."""
     deadline = time.monotonic() + timeout_s

@@ -145,7 +145,7 @@ async def test_a_put_that_breaks_off_leaves_nothing(world: World, tmp_path: Path
     putting.cancel()
     with pytest.raises(asyncio.CancelledError):
         await putting
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         while unfinished(tmp_path):
             await asyncio.sleep(0.01)
     assert isinstance(await refusal(get(world)), NotFound)
@@ -162,7 +162,7 @@ async def test_blobs_are_removed_by_their_age_and_artifacts_are_not(
         await world.stub.PutBlob(sent(chunks=[DATA]))
     # Whatever is there was stored before a moment that is still to come.
     async with world_of(postgres_dsn, url, blobs_kept=timedelta(hours=-1)) as world:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             while await _is_there(world):
                 await asyncio.sleep(0.01)
         assert await world.get(header_of().artifact_id) == (record, DATA)

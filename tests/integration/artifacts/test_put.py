@@ -110,7 +110,7 @@ async def test_created_is_committed_before_the_first_byte_is_sent(
         yield artifacts_pb2.PutArtifactRequest(chunk=DATA)
 
     put = asyncio.ensure_future(_response(world, slow()))
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         while await world.names(VIDEO_STREAM) != ["artifact.created", "media.init"]:
             await asyncio.sleep(0.01)
     assert stored(tmp_path) == {}
@@ -263,13 +263,13 @@ async def test_an_upload_that_breaks_leaves_nothing_and_the_next_takes_it_up(
 
     put = asyncio.ensure_future(_response(world, broken()))
     await half_sent.wait()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         while "artifact.updated" not in await world.names(VIDEO_STREAM):
             await asyncio.sleep(0.01)
     put.cancel()
     with pytest.raises(asyncio.CancelledError):
         await put
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         while stored(tmp_path):
             await asyncio.sleep(0.01)
     assert "artifact.completed" not in await world.names(VIDEO_STREAM)

@@ -23,7 +23,7 @@ ID = header_of().artifact_id
 
 def make_bucket(url: str) -> None:
     """A PUT of its name makes a bucket."""
-    urllib.request.urlopen(urllib.request.Request(url, method="PUT"), timeout=10).close()
+    urllib.request.urlopen(urllib.request.Request(url, method="PUT"), timeout=60).close()
 
 
 def bytes_below(folder: Path) -> int:

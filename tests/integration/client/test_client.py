@@ -4,6 +4,7 @@ import asyncio
 import hashlib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,13 +16,15 @@ from fastvideo.errors import CorruptLog, FastVideoError, InvalidField, NotFound,
 from fastvideo.requests.types import RequestStatus, SamplingOverrides
 from tests.integration.client.scripted_gateway import AT, SPEC, Script, history, serve
 
-QUICK = CallPolicy(timeout_s=2.0, silence_s_max=0.4, retry_first_s=0.01, retry_s_max=0.05)
+PATIENT = CallPolicy(timeout_s=60.0, silence_s_max=60.0, retry_first_s=0.01, retry_s_max=0.05)
+# For servers that never come back.
+QUICK = replace(PATIENT, timeout_s=0.5, silence_s_max=0.4)
 BYTES = bytes(range(256)) * 3
 
 
 @asynccontextmanager
-async def client_of(script: Script) -> AsyncIterator[AsyncClient]:
-    async with serve(script) as server, AsyncClient(server.address, policy=QUICK) as client:
+async def client_of(script: Script, policy: CallPolicy = PATIENT) -> AsyncIterator[AsyncClient]:
+    async with serve(script) as server, AsyncClient(server.address, policy=policy) as client:
         yield client
 
 
@@ -97,11 +100,9 @@ async def test_a_submit_is_tried_again_with_one_key() -> None:
 
 
 async def test_a_call_gives_up_at_its_deadline() -> None:
-    started = asyncio.get_running_loop().time()
-    async with client_of(Script(unavailable=10_000)) as client:
+    async with asyncio.timeout(30), client_of(Script(unavailable=10_000), QUICK) as client:
         with pytest.raises(Unavailable):
             await client.get("req_1")
-    assert asyncio.get_running_loop().time() - started < QUICK.timeout_s + 1
 
 
 async def test_refusals_arrive_typed_and_are_not_repeated() -> None:
@@ -172,7 +173,7 @@ async def test_the_sync_client_says_the_same() -> None:
     async with serve(script) as server:
 
         def use() -> None:
-            with fastvideo.Client(server.address, policy=QUICK) as client:
+            with fastvideo.Client(server.address, policy=PATIENT) as client:
                 assert client.generate("a red three").status is RequestStatus.COMPLETED
                 versions = [event.stream_version for event in client.watch("req_1")]
                 assert versions == list(range(1, 11))

@@ -20,7 +20,7 @@ from fastvideo.requests.types import RequestStatus
 from tests.integration.client.scripted_gateway import Script, history, serve
 from tests.plugins.waiting import eventually
 
-POLICY = CallPolicy(timeout_s=20.0, silence_s_max=20.0, retry_first_s=0.01, retry_s_max=0.05)
+POLICY = CallPolicy(timeout_s=60.0, silence_s_max=60.0, retry_first_s=0.01, retry_s_max=0.05)
 UNENDED = history(8)[:-1]
 
 
@@ -148,7 +148,7 @@ async def test_closing_ends_what_runs_by_name_and_cancels_nobody() -> None:
             asyncio.create_task(client.wait("req_1", on_event=lambda _: began.set())),
             asyncio.create_task(client.get("req_1")),
         ]
-        await asyncio.wait_for(began.wait(), 20)
+        await asyncio.wait_for(began.wait(), 30.0)
         await client.close()
         for task in running:
             with pytest.raises(Cancelled) as caught:
@@ -243,9 +243,9 @@ async def test_closing_ends_the_calls_of_other_threads() -> None:
 
         thread = threading.Thread(target=watch)
         thread.start()
-        assert watching.wait(20)
+        assert watching.wait(30)
         client.close()
-        thread.join(20)
+        thread.join(60)
         assert not thread.is_alive()
         with pytest.raises(FailedPrecondition) as caught:
             client.get("req_1")
@@ -268,7 +268,7 @@ async def test_a_call_that_begins_while_the_client_is_closed_is_refused() -> Non
             client._check = check  # type: ignore[method-assign]
             closing = threading.Thread(target=client.close)
             closing.start()
-            closing.join(20)
+            closing.join(60)
 
         client._check = check_then_close  # type: ignore[method-assign]
         with pytest.raises(FailedPrecondition) as caught:

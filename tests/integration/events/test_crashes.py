@@ -106,19 +106,19 @@ async def test_nothing_waits_for_a_bus_that_is_away(
     subscription = LogSubscription(store, {0: 0}, wakeups)
     async with Appender(store, wakeups) as appender:
         await appender.append(command("s"))
-        await asyncio.wait_for(anext(subscription), 5.0)
+        await asyncio.wait_for(anext(subscription), 30.0)
         with pytest.raises(Unavailable):
             await bus.incarnation()
-        assert time.monotonic() - started < 5.0
+        assert time.monotonic() - started < 30.0
 
         # Once it is there, hints go through it.
         await _start(own_nats)
-        await bus.wait_connected(10.0)
+        await bus.wait_connected(30.0)
         other = NatsBus.open(NatsBusConfig(own_nats.url))
-        await other.wait_connected(10.0)
+        await other.wait_connected(30.0)
         ear = (await BusWakeups.open(other)).listen()
         await appender.append(command("s"))
-        assert await ear.wait(5.0) == {0}
+        assert await ear.wait(30) == {0}
     await other.close()
     await bus.close()
     await store.close()

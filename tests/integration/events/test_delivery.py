@@ -41,9 +41,9 @@ from tests.integration.events.worlds import (
 from tests.plugins.servers import NatsServer
 from tests.plugins.waiting import eventually, running
 
-RELAY_LIMITS = RelayLimits(verify_s=0.3, retry_s=0.05, lease_ttl_s=1.0)
+RELAY_LIMITS = RelayLimits(verify_s=0.3, retry_s=0.05, lease_ttl_s=30.0)
 CONSUMER_LIMITS = ConsumerLimits(
-    tries_max=3, retry_s=0.01, silence_s=0.3, ack_wait_s=0.5, lease_ttl_s=1.0
+    tries_max=3, retry_s=0.01, silence_s=0.3, ack_wait_s=0.5, lease_ttl_s=30.0
 )
 
 
@@ -87,7 +87,7 @@ async def world(request: pytest.FixtureRequest) -> AsyncIterator[World]:
     await upgrade(dsn, 2)
     store = await PostgresEventStore.open(dsn)
     bus = NatsBus.open(NatsBusConfig(nats.url, reconnect_wait_s=0.05, call_timeout_s=2.0))
-    await bus.wait_connected(10.0)
+    await bus.wait_connected(30.0)
     yield World(store, bus)
     await bus.close()
     await store.close()
@@ -152,7 +152,7 @@ async def test_what_a_dead_relay_published_comes_again_past_the_window_and_chang
     await upgrade(empty_postgres_dsn, 2)
     store = await PostgresEventStore.open(empty_postgres_dsn)
     bus = NatsBus.open(NatsBusConfig(own_nats.url, call_timeout_s=2.0, deduplication_window_s=0.1))
-    await bus.wait_connected(10.0)
+    await bus.wait_connected(30.0)
     world = World(store, bus)
     await world.append_inputs(10)
 
@@ -215,7 +215,7 @@ async def test_clocks_that_jump_an_hour_lose_and_double_nothing(
             nats.wipe()
             await asyncio.to_thread(nats.start)
         await world.append_inputs(20, first=20)
-        await eventually(lambda: all_echoed(world.store, 40), timeout_s=20.0)
+        await eventually(lambda: all_echoed(world.store, 40), timeout_s=30.0)
         await asyncio.sleep(2 * CONSUMER_LIMITS.ack_wait_s)
         assert await all_echoed(world.store, 40)
     assert all(count == 1 for stream, count in effects.calls.items() if stream.startswith("in-"))
@@ -360,7 +360,7 @@ async def test_a_second_relay_takes_over_and_a_stale_one_is_refused(world: World
         paused = asyncio.create_task(PartitionRelay(world.relay_parts(), 0, stale).run())
         await world.append_inputs(8, first=4)
         with pytest.raises(Fenced):
-            await asyncio.wait_for(paused, 10.0)
+            await asyncio.wait_for(paused, 30.0)
         await eventually(world.relay_up_to_date)
 
 
@@ -438,10 +438,10 @@ async def test_a_wiped_bus_is_filled_again_from_the_log(
             nats.wipe()
             # Appends, and their effects, do not wait for the bus.
             await world.append_inputs(10, first=20)
-            await eventually(lambda: all_echoed(world.store, 30), timeout_s=20.0)
+            await eventually(lambda: all_echoed(world.store, 30), timeout_s=30.0)
             nats.start()
-        await eventually(lambda: all_echoed(world.store, 30), timeout_s=20.0)
-        await eventually(lambda: bus_has_everything(world), timeout_s=20.0, every_s=0.2)
+        await eventually(lambda: all_echoed(world.store, 30), timeout_s=30.0)
+        await eventually(lambda: bus_has_everything(world), timeout_s=30.0, every_s=0.2)
     assert all(count == 1 for stream, count in effects.calls.items() if stream.startswith("in-"))
 
 

@@ -115,7 +115,7 @@ async def test_a_full_disk_under_nats_delays_the_bus_and_nothing_else(
             bus = NatsBus.open(
                 NatsBusConfig(server.url, reconnect_wait_s=0.05, call_timeout_s=2.0, bytes_max=-1)
             )
-            await bus.wait_connected(10.0)
+            await bus.wait_connected(30.0)
             world = World(store, bus)
             async with running(run_relay(world.relay_parts(), "r")):
                 await world.append_inputs(5)
@@ -132,7 +132,7 @@ async def test_a_full_disk_under_nats_delays_the_bus_and_nothing_else(
                 server.process.kill()
                 await asyncio.to_thread(server.start)
                 await eventually(world.relay_up_to_date, timeout_s=30.0)
-            await eventually(lambda: bus_has_everything(world), timeout_s=20.0, every_s=0.2)
+            await eventually(lambda: bus_has_everything(world), timeout_s=30.0, every_s=0.2)
             await bus.close()
         finally:
             server.process.stop()

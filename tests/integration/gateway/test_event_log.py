@@ -90,7 +90,7 @@ async def test_a_subscription_tells_what_was_and_what_comes(
     request_id = await world.submit()
     wanted = log_pb2.EventFilter(request_ids=[request_id])
     call = log.SubscribeEvents(log_pb2.SubscribeEventsRequest(filter=wanted))
-    async with asyncio.timeout(10), aclosing(aiter(call)) as told:  # type: ignore[type-var]
+    async with asyncio.timeout(30), aclosing(aiter(call)) as told:  # type: ignore[type-var]
         assert await next_entry(told) == "request.accepted"
         await world.submit()
         await world.schedule(request_id, RequestStarted(attempt=1))

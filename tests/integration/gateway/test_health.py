@@ -26,7 +26,7 @@ async def exchange(address: str, data: bytes) -> tuple[int, bytes]:
     host, _, port = address.rpartition(":")
     reader, writer = await asyncio.open_connection(host, int(port))
     writer.write(data)
-    answer = await asyncio.wait_for(reader.read(), 10.0)
+    answer = await asyncio.wait_for(reader.read(), 30.0)
     writer.close()
     head, _, body = answer.partition(b"\r\n\r\n")
     return (int(head.split()[1]) if head else 0), body

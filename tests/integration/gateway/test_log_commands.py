@@ -175,7 +175,7 @@ async def test_a_tail_loses_and_doubles_nothing_over_restarts(postgres_dsn: str)
                     told.set()
 
         task = asyncio.create_task(follow())
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(30):
             await told.wait()
     # The gateway is gone; the log grows meanwhile.
     restarted = replace(gateway_config(postgres_dsn), listen=address)

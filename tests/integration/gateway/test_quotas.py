@@ -262,7 +262,7 @@ async def test_a_redis_that_hangs_makes_nobody_wait(postgres_dsn: str, own_redis
         assert await count_admitted(world, tries=2) == 2
         own_redis.process.send(signal.SIGSTOP)
         try:
-            async with asyncio.timeout(20.0):
+            async with asyncio.timeout(30):
                 assert await count_admitted(world, tries=20) == 3
             await kept(world, LOCAL)
         finally:

@@ -21,7 +21,7 @@ from tests.plugins.servers import free_port
 
 EVENTS = 600
 KILLS = 2
-STOP_S_MAX = 10.0
+STOP_S_MAX = 30.0
 WANTED = EventFilter(types=("request.progress",))
 
 

@@ -29,7 +29,7 @@ from tests.integration.gateway.worlds import World
 from tests.plugins.waiting import eventually
 
 DONE = RequestCompleted(latents_digest="ab", metrics=RequestMetrics(total_seconds=1.0))
-TIMEOUT_S = 20.0
+TIMEOUT_S = 60.0
 
 
 def progress(step: int, steps: int = 20) -> RequestProgressed:

@@ -117,7 +117,7 @@ class Stack:
         assert pid is not None
         os.kill(pid, what)
 
-    def wait_ready(self, timeout_s: float = 20.0) -> None:
+    def wait_ready(self, timeout_s: float = 60.0) -> None:
         """Wait until every part is ready."""
         wait_until(lambda: self.status().ready, timeout_s, "the stack is ready")
 

@@ -37,7 +37,7 @@ def serves(address: str) -> bool:
             request_serializer=health_pb2.HealthCheckRequest.SerializeToString,
             response_deserializer=health_pb2.HealthCheckResponse.FromString,
         )
-        answer = check(health_pb2.HealthCheckRequest(), timeout=5)
+        answer = check(health_pb2.HealthCheckRequest(), timeout=60)
     return bool(answer.status == health_pb2.HealthCheckResponse.SERVING)
 
 

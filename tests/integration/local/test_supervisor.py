@@ -74,7 +74,7 @@ class World:
     told: list[StackState] = field(default_factory=list)
 
     def spec(self, name: str, *code: str, **fields: object) -> ProcessSpec:
-        fields = {"group": name, "ready": Always(), "stop_grace_s": 2.0, **fields}
+        fields = {"group": name, "ready": Always(), "stop_grace_s": 30.0, **fields}
         return ProcessSpec(
             name=name,
             argv=(sys.executable, "-S", *(code or _FOREVER)),
@@ -107,7 +107,7 @@ def part_of(state: StackState, name: str) -> PartState:
     return next(part for part in state.parts if part.name == name)
 
 
-async def eventually(condition: Callable[[], bool], timeout_s: float = 10.0) -> None:
+async def eventually(condition: Callable[[], bool], timeout_s: float = 60.0) -> None:
     async with asyncio.timeout(timeout_s):
         while not condition():
             await asyncio.sleep(0.01)
@@ -277,4 +277,4 @@ async def test_what_a_dead_part_left_behind_ends_with_it(world: World) -> None:
         psutil.Process(supervisor.state.parts[0].pid).send_signal(signal.SIGKILL)
         await eventually(lambda: supervisor.state.parts[0].restarts == 1)
 
-        assert psutil.wait_procs([grandchild], timeout=5)[1] == []
+        assert psutil.wait_procs([grandchild], timeout=30)[1] == []

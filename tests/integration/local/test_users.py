@@ -74,7 +74,7 @@ def test_an_ordinary_user_runs_everything_as_himself(users_stack: Stack) -> None
 
     assert owners == {pwd.getpwnam(_USER).pw_uid}
     assert mode == 0o700
-    assert psutil.wait_procs(family, timeout=5)[1] == []
+    assert psutil.wait_procs(family, timeout=30)[1] == []
     users_stack.up()
     users_stack.down()
 

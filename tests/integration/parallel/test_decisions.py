@@ -34,7 +34,7 @@ def seen() -> list[dict[str, Any]]:
     finally:
         for process in processes:
             process.kill()
-            process.wait(10)
+            process.wait(30)
     assert processes[0].returncode == 0, told[0][1]
     merged = []
     for output, _ in told:

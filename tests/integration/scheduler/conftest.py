@@ -29,7 +29,9 @@ from fastvideo_scheduler.config import Config
 from tests.integration.scheduler.scripted_worker import MODEL, ScriptedWorker
 from tests.unit.scheduling.world import request
 
-WAIT_S = 20.0
+WAIT_S = 30.0
+# Of schedulers of tests in which a worker is lost by its silence.
+LOSES_SOON = {"worker_timeout_s": 1.0}
 
 
 async def until(condition: Callable[[], object], *, within_s: float = WAIT_S) -> None:
@@ -67,8 +69,9 @@ class Stage:
             postgres_dsn=self.dsn,
             nats_url=self.nats_url,
             models=(MODEL,),
-            lease_ttl_s=1.0,
-            worker_timeout_s=0.6,
+            # Given back at the end; nobody loses it, or a worker, because the machine is busy.
+            lease_ttl_s=60.0,
+            worker_timeout_s=10.0,
         )
         return running_scheduler(replace(config, **changes))
 
@@ -130,12 +133,18 @@ class Stage:
             await asyncio.sleep(0.01)
         self.has_led = True
 
+    async def lease_ends(self) -> None:
+        """As if the time of a leader that is dead had passed."""
+        lease = await self.store.read_lease("scheduler-0")
+        assert lease is not None
+        await self.store.release_lease(lease)
+
     async def status(self, scheduler: RunningScheduler | str) -> scheduler_pb2.GetStatusResponse:
         """What a scheduler, or the one at an address, says of itself."""
         address = scheduler if isinstance(scheduler, str) else scheduler.address
         async with open_channel(address) as channel:
             stub = scheduler_pb2_grpc.SchedulerServiceStub(channel)
-            return await stub.GetStatus(scheduler_pb2.GetStatusRequest(), timeout=5.0)
+            return await stub.GetStatus(scheduler_pb2.GetStatusRequest(), timeout=WAIT_S)
 
     async def shard_events(self) -> list[Event]:
         events: list[Event] = []
@@ -153,7 +162,7 @@ async def staged(dsn: str, nats_url: str) -> AsyncIterator[Stage]:
         stack.push_async_callback(store.close)
         bus = NatsBus.open(NatsBusConfig(url=nats_url))
         stack.push_async_callback(bus.close)
-        await bus.wait_connected(5.0)
+        await bus.wait_connected(WAIT_S)
         wakeups = await BusWakeups.open(bus)
         appender = await stack.enter_async_context(Appender(store, wakeups))
         yield Stage(store, appender, dsn, nats_url, stack)

@@ -101,6 +101,8 @@ class ScriptedWorker(worker_pb2_grpc.WorkerServiceServicer):
         # What a stream hands over to the next one.
         self.outbox: list[LoopPrepared | BatchExecuted | RequestSnapshotted] = []
         self.acknowledged = 0
+        # Batches that are past `go`.
+        self.stepping = 0
         self._open: dict[str, ExecuteBatch] = {}
         self._versions: dict[LoopRef, int] = {}
         self._stream: tuple[int, asyncio.Queue] | None = None
@@ -250,8 +252,11 @@ class ScriptedWorker(worker_pb2_grpc.WorkerServiceServicer):
 
     async def _execute(self, batch: ExecuteBatch) -> None:
         await self.script.go.wait()
-        if self.script.step_seconds:
+        self.stepping += 1
+        try:
             await asyncio.sleep(self.script.step_seconds)
+        finally:
+            self.stepping -= 1
         if batch.batch_id not in self._open:
             return
         executed = BatchExecuted(

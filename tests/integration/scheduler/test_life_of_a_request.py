@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from fastvideo.requests.events import RequestAccepted
-from tests.integration.scheduler.conftest import Stage, until
+from tests.integration.scheduler.conftest import WAIT_S, Stage, until
 from tests.unit.scheduling.world import request
 
 
@@ -144,7 +144,7 @@ async def test_after_every_kind_of_end_nothing_is_reserved(stage: Stage):
     scheduler = await stage.scheduler()
     worker = await stage.worker("w1", scheduler)
     # A scheduler that has just begun tells of its resources once it leads.
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(WAIT_S):
         while not (idle := dict((await stage.status(scheduler)).reserved)):
             await asyncio.sleep(0.01)
     assert set(idle.values()) == {0.0}

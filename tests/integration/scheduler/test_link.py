@@ -40,7 +40,7 @@ async def test_a_refused_link_ends_without_a_trace(caplog: pytest.LogCaptureFixt
         terms = LinkTerms(scheduler_id="sch_1", epoch=1, timeout_s=2.0)
         worker = WorkerAddress("worker-1", server.address, "inc_1")
         for _ in range(5):
-            await asyncio.wait_for(WorkerLink(worker, terms, take, SystemClock()).run(), 10)
+            await asyncio.wait_for(WorkerLink(worker, terms, take, SystemClock()).run(), 30)
             gc.collect()
             await asyncio.sleep(0)
         await asyncio.sleep(0.05)

@@ -1,7 +1,5 @@
 """What a worker notes becomes events of the shard's stream; a successor passes over them."""
 
-import asyncio
-
 import pytest
 
 from fastvideo.deployment.catalog import Catalog
@@ -12,7 +10,7 @@ from fastvideo.scheduling.traces import CacheAccess, CacheAccessed, MemoryReport
 from fastvideo_scheduler.recovery import RecoverySource, recover
 from tests.integration.scheduler.conftest import Stage, until
 from tests.integration.scheduler.scripted_worker import MODEL
-from tests.integration.scheduler.test_recovery import saved
+from tests.integration.scheduler.test_recovery import saved, settled
 
 pytestmark = pytest.mark.timeout(90)
 
@@ -59,10 +57,8 @@ async def test_a_saved_core_and_a_stream_with_notes_give_the_core_that_wrote_the
     await stage.submit("r1", steps=60)
     await until(lambda: len(worker.batches) > 30)
     await saved(stage)
-    worker.script.go.clear()
     leader = scheduler.shard.leader
-    await asyncio.sleep(0.3)
-    await leader._journal.until_committed(leader._journal.version)
+    await settled(worker, leader)
     events = await stage.shard_events()
     found = await recover(
         RecoverySource(

@@ -19,7 +19,7 @@ from fastvideo_scheduler import unsaved_term
 from fastvideo_scheduler.app import RunningScheduler
 from fastvideo_scheduler.leader import Leader
 from fastvideo_scheduler.recovery import Recovered, RecoverySource, recover
-from tests.integration.scheduler.conftest import Stage, until
+from tests.integration.scheduler.conftest import WAIT_S, Stage, until
 from tests.integration.scheduler.scripted_worker import MODEL, ScriptedWorker
 
 pytestmark = pytest.mark.timeout(90)
@@ -29,7 +29,7 @@ UNITS = 1 + 30 + 3 + 1
 
 async def saved(stage: Stage, at_least: int = 1) -> tuple[Snapshot, ...]:
     """Wait for saved terms of the shard."""
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + WAIT_S
     while len(found := await stage.store.load_snapshots("scheduler-0")) < at_least:
         assert time.monotonic() < deadline, "nothing was saved"
         await asyncio.sleep(0.02)
@@ -107,9 +107,8 @@ async def test_a_second_beginning_is_folded_as_far_as_requests_had_come(stage: S
     worker.script.step_seconds = 0.05
     batches = len(worker.batches)
     await until(lambda: len(worker.batches) > batches + 5)
-    worker.script.go.clear()
     leader = second.shard.leader
-    await settled(leader)
+    await settled(worker, leader)
     monkeypatch.setattr(unsaved_term, "STREAM_EVENTS_MAX", 100_000)
     found = await recovered(stage, leader)
     assert not found.anew
@@ -150,7 +149,7 @@ async def test_a_saved_term_of_before_a_term_that_began_anew_is_not_folded(
     monkeypatch.setattr(unsaved_term, "STREAM_EVENTS_MAX", 0)
     second = await stage.scheduler("scheduler-2")
     await until(lambda: second.shard.leader is not None)
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + WAIT_S
     while len(await elections(stage)) < 2:
         assert time.monotonic() < deadline
         await asyncio.sleep(0.02)
@@ -158,7 +157,7 @@ async def test_a_saved_term_of_before_a_term_that_began_anew_is_not_folded(
     monkeypatch.setattr(STORED, only_old)
     await stage.scheduler("scheduler-3")
     await stage.submit("r2", steps=3)
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + WAIT_S
     while len(found := await elections(stage)) < 3:
         assert time.monotonic() < deadline
         await asyncio.sleep(0.02)
@@ -222,12 +221,18 @@ async def test_a_worker_that_does_not_come_back_to_the_successor_is_lost(stage: 
     assert [event.worker_id for event in lost] == ["w1"]
 
 
-async def settled(leader: Leader) -> None:
-    """Wait until what the leader took in is in the log and nothing more comes."""
+async def settled(worker: ScriptedWorker, leader: Leader) -> None:
+    """Hold the worker, and wait until all that it said is in the log and nothing more comes."""
+    worker.script.go.clear()
     version = -1
     while version != leader._journal.version:
         version = leader._journal.version
-        await asyncio.sleep(0.3)
+        await asyncio.sleep(0.2)
+        await until(
+            lambda: (
+                not worker.stepping and leader.core.reported(worker.worker_id) == len(worker.outbox)
+            )
+        )
     await leader._journal.until_committed(version)
 
 
@@ -252,9 +257,8 @@ async def busy_leader(stage: Stage) -> tuple[ScriptedWorker, Leader]:
         await stage.submit(f"r{n}", steps=20)
     await until(lambda: len(worker.batches) > 30)
     await saved(stage)
-    worker.script.go.clear()
     leader = scheduler.shard.leader
-    await settled(leader)
+    await settled(worker, leader)
     return worker, leader
 
 
@@ -328,7 +332,7 @@ async def test_a_leader_halts_before_what_a_newer_program_wrote(stage: Stage, st
     await stage.store.append(AppendCommand((StreamAppend(stream, (unknown,)),)))
     second = await stage.scheduler("scheduler-2")
     with pytest.raises(BaseExceptionGroup) as caught:
-        await asyncio.wait_for(second.task, 20)
+        await asyncio.wait_for(second.task, WAIT_S)
     (error,) = flattened(caught.value)
     assert isinstance(error, CorruptLog)
     assert (error.reason, error.subject) == ("UNKNOWN_SCHEMA", "SchedulerRethought")

@@ -12,7 +12,7 @@ from fastvideo.scheduling.known_weights import model_stream
 from fastvideo.scheduling.traces import WeightsChanged
 from fastvideo.scheduling.work import ModelState
 from fastvideo_scheduler.app import RunningScheduler
-from tests.integration.scheduler.conftest import Stage, until
+from tests.integration.scheduler.conftest import WAIT_S, Stage, until
 from tests.integration.scheduler.scripted_worker import MODEL, ScriptedWorker
 
 pytestmark = pytest.mark.timeout(90)
@@ -42,7 +42,7 @@ async def changes(stage: Stage) -> list[Event]:
 
 
 async def until_changes(stage: Stage, count: int) -> list[Event]:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(WAIT_S):
         while len(found := await changes(stage)) < count:
             await asyncio.sleep(0.02)
     return found

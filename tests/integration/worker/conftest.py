@@ -46,7 +46,7 @@ def start_worker(
     for worker in started:
         if worker.process.poll() is None:
             worker.process.kill()
-        worker.process.wait(10)
+        worker.process.wait(30)
 
 
 @pytest.fixture(scope="session")

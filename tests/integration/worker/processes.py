@@ -80,5 +80,5 @@ def wait_ready(worker: WorkerProcess) -> None:
                 return
             time.sleep(0.02)
     worker.process.kill()
-    worker.process.wait(10)
+    worker.process.wait(30)
     pytest.fail(f"the worker did not become ready:\n{worker.log.read_text()[-4000:]}")

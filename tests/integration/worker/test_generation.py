@@ -180,9 +180,9 @@ async def test_stored_latents_are_decoded_to_the_frames_that_they_came_from(
 
 async def _held(client: Any) -> dict[str, int]:
     """Loops and bytes by pool, without the caches, which outlive requests."""
-    deadline_s = asyncio.get_running_loop().time() + 10
+    deadline_s = asyncio.get_running_loop().time() + 30
     while True:
-        health = await client.stub.Health(worker_pb2.HealthRequest(), timeout=5)
+        health = await client.stub.Health(worker_pb2.HealthRequest(), timeout=60)
         if health.loops == 0 or asyncio.get_running_loop().time() > deadline_s:
             pools = {tag: size for tag, size in health.memory_bytes.items() if tag != "caches"}
             return {**pools, "loops": health.loops}

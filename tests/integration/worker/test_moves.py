@@ -87,4 +87,4 @@ def _held(address: str, scope: str) -> Any:
     with grpc.insecure_channel(address) as channel:
         stub: Any = worker_pb2_grpc.WorkerServiceStub(channel)
         request = worker_pb2.TransferRequest(manifest=wire.to_proto(manifest))
-        return decode_tensors(stub.Transfer(request, timeout=5.0).payload)[VALUE]
+        return decode_tensors(stub.Transfer(request, timeout=60).payload)[VALUE]

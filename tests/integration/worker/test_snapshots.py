@@ -67,7 +67,7 @@ async def test_preempted_in_a_window_other_work_done_resumed_elsewhere_after_a_k
         assert by_node["denoise"].steps_done == len(executed.results) < 30
         assert by_node["denoise"].state_digest == executed.results[-1].state_digest
         # Nothing of it is left here, and the place is free for others.
-        health = await client.stub.Health(worker_pb2.HealthRequest(), timeout=5)
+        health = await client.stub.Health(worker_pb2.HealthRequest(), timeout=60)
         assert (health.loops, health.memory_bytes["staging"]) == (0, 0)
         other = await driver(client, entry, make_spec("other-2", steps=3, seed=5)).run()
         assert _facts(other) == _facts(other_alone)
@@ -89,7 +89,7 @@ async def test_preempted_in_a_window_other_work_done_resumed_elsewhere_after_a_k
         resumed = await here.go_on(driven, plan)
         assert _facts(resumed) == _facts(undisturbed)
         assert resumed.results["denoise"].digests["latents"]
-        health = await client.stub.Health(worker_pb2.HealthRequest(), timeout=5)
+        health = await client.stub.Health(worker_pb2.HealthRequest(), timeout=60)
         assert health.loops == 0
     files = _files(surroundings, "moved")
     assert files == _files(surroundings, "still")
@@ -201,14 +201,14 @@ async def test_a_worker_that_is_told_to_stop_hands_over_what_would_not_end_in_ti
         plan = await driver(client, entry, spec).until("denoise")
         await client.dispatch(plan, window=40)
         leaving.process.send_signal(signal.SIGTERM)
-        await asyncio.wait_for(client.draining.wait(), 10)
+        await asyncio.wait_for(client.draining.wait(), 30.0)
         await client.order_snapshot("handed-over")
         executed: BatchExecuted = await client.next(BatchExecuted)
         snapshotted: RequestSnapshotted = await client.next(RequestSnapshotted)
         # It was the last thing that was here, so the worker leaves at once.
         with pytest.raises(EOFError):
             await client.next(BatchExecuted)
-    assert await asyncio.to_thread(leaving.process.wait, 10) == 0
+    assert await asyncio.to_thread(leaving.process.wait, 60) == 0
     assert snapshotted.released
     async with attach() as client:
         undisturbed = await driver(client, entry, make_spec("stayed", steps=40)).run()

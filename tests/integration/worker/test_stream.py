@@ -61,7 +61,7 @@ async def test_a_newer_scheduler_ends_the_older_one_and_begins_from_nothing(
     async with attach() as old:
         plan = await driver(old, entry, make_spec(f"old-{epoch}")).until("denoise")
         async with attach() as new:
-            health = await new.stub.Health(worker_pb2.HealthRequest(), timeout=5)
+            health = await new.stub.Health(worker_pb2.HealthRequest(), timeout=60)
             assert health.loops == 0
             with pytest.raises(grpc.aio.AioRpcError) as caught:
                 await old.next(BatchExecuted)
@@ -73,7 +73,7 @@ async def test_a_newer_scheduler_ends_the_older_one_and_begins_from_nothing(
 async def test_heartbeats_come_and_silence_ends_the_stream(attach: Attach) -> None:
     async with attach(timeout_s=0.4) as client:
         loop = asyncio.get_running_loop()
-        deadline_s = loop.time() + 10
+        deadline_s = loop.time() + 30
         while client.heartbeats < 3 and loop.time() < deadline_s:
             await asyncio.sleep(0.02)
         assert client.heartbeats >= 3
@@ -107,7 +107,7 @@ async def test_health_answers_quickly_while_a_long_step_computes(
         loop = asyncio.get_running_loop()
         while not step.done():
             started_s = loop.time()
-            health = await client.stub.Health(worker_pb2.HealthRequest(), timeout=5)
+            health = await client.stub.Health(worker_pb2.HealthRequest(), timeout=60)
             latencies.append(loop.time() - started_s)
             assert health.ready
             await asyncio.sleep(0.01)
@@ -136,7 +136,7 @@ async def test_sigterm_drains_finishes_what_runs_and_exits_with_0(
     async with client_type(leaving.address, 1) as client:
         plan = await driver(client, entry, make_spec("last", steps=2)).until("denoise")
         leaving.process.send_signal(signal.SIGTERM)
-        await asyncio.wait_for(client.draining.wait(), 10)
+        await asyncio.wait_for(client.draining.wait(), 30.0)
         # A request that is here goes on; another is not taken.
         executed = await client.execute(plan)
         assert executed.results[0].next_plan is not None
@@ -145,4 +145,4 @@ async def test_sigterm_drains_finishes_what_runs_and_exits_with_0(
         await client.release("last")
         with pytest.raises(EOFError):
             await client.next(BatchExecuted)
-    assert await asyncio.to_thread(leaving.process.wait, 10) == 0
+    assert await asyncio.to_thread(leaving.process.wait, 60) == 0

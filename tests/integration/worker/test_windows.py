@@ -107,7 +107,7 @@ async def test_a_release_ends_the_window_at_the_next_boundary(
         assert of_going[-1].error is not None
         assert of_going[-1].error.reason == "LOOP_RELEASED"
         assert len(of_going) <= len(of_staying) < 400
-        health = await client.stub.Health(worker_pb2.HealthRequest(), timeout=5)
+        health = await client.stub.Health(worker_pb2.HealthRequest(), timeout=60)
         assert health.loops == 2
         await client.release("staying")
         await client.release("before")

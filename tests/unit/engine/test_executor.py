@@ -181,7 +181,7 @@ def test_after_starting_over_an_attempt_that_was_released_may_come_again(
 ) -> None:
     plan = world.prepare(make_request("r"))
     world.executor.release(ReleaseLoops(request_id="r", attempt=1))
-    world.executor.start_over(timeout_s=10)
+    world.executor.start_over(timeout_s=30.0)
     _run_to_end(world, world.prepare(make_request("r")))
     assert plan.loop.attempt == 1
 
@@ -192,17 +192,17 @@ def test_starting_over_waits_for_units_that_run(world: World, make_request: Make
 
     def pause() -> None:
         started.set()
-        assert proceed.wait(10)
+        assert proceed.wait(30)
 
     world.kernel.during_step = pause
     thread = threading.Thread(target=lambda: _step(world, plan))
     thread.start()
-    assert started.wait(10)
+    assert started.wait(30)
     with pytest.raises(Unavailable, match="did not end"):
         world.executor.start_over(timeout_s=0.01)
     proceed.set()
     thread.join(10)
-    world.executor.start_over(timeout_s=10)
+    world.executor.start_over(timeout_s=30.0)
     assert world.executor.loops == 0
 
 
@@ -259,13 +259,13 @@ def test_cancel_during_a_step_lands_at_its_boundary(
 
     def pause() -> None:
         started.set()
-        assert proceed.wait(10)
+        assert proceed.wait(30)
 
     world.kernel.during_step = pause
     executed: list[BatchExecuted] = []
     thread = threading.Thread(target=lambda: executed.append(_step(world, going, staying)))
     thread.start()
-    assert started.wait(10)
+    assert started.wait(30)
     freed = world.executor.cancel(CancelScope(kind=CancelScopeKind.REQUEST, target_id="going"))
     assert world.executor.loops == 2
     proceed.set()

@@ -29,5 +29,5 @@ async def test_a_look_that_fails_ends_nothing(
         return looks > 2
 
     async with running(LagGauges(MemoryEventStore(), read).run()) as task:
-        await eventually(looked_again, timeout_s=20.0)
+        await eventually(looked_again, timeout_s=30.0)
         assert not task.done()

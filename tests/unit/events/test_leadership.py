@@ -85,7 +85,7 @@ async def test_work_that_swallows_a_cancellation_is_cancelled_again() -> None:
             swallowed.set()
         await asyncio.Event().wait()
 
-    async with asyncio.timeout(5.0):
+    async with asyncio.timeout(30):
         async with running(lead(store, "shard", "a", stubborn)):
             await eventually(lambda: _held(store))
     assert swallowed.is_set()

@@ -7,7 +7,6 @@ import pytest
 
 from fastvideo.errors import CorruptLog, Unavailable
 from fastvideo.events.memory import MemoryEventStore
-from fastvideo.events.projections import projector as projector_module
 from fastvideo.events.projections.projector import Projector, fresh_events
 from fastvideo.events.records import AppendCommand, NewEvent, StoredEvent, StreamAppend
 from fastvideo.events.subscription import PollLimits
@@ -77,7 +76,7 @@ async def test_it_waits_while_the_rows_are_away_and_loses_nothing() -> None:
     ids = await write(log, 3)
     projector = Projector(log, rows, limits=POLLING)
     async with running(projector.run()):
-        async with asyncio.timeout(10.0):
+        async with asyncio.timeout(30):
             await projector.reached({0: 3})
     assert rows.ids == ids
 
@@ -103,10 +102,9 @@ async def test_events_must_follow_the_position() -> None:
         fresh_events(events[2:], 1)
 
 
-async def test_events_gather_until_somebody_waits_for_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(projector_module, "GATHER_S", 60.0)
+async def test_events_gather_until_somebody_waits_for_them() -> None:
     log, rows = MemoryEventStore(), Rows()
-    projector = Projector(log, rows, limits=POLLING)
+    projector = Projector(log, rows, limits=POLLING, gather_s=60.0)
 
     async def took_the_first() -> bool:
         return len(rows.ids) == 1

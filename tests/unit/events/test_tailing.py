@@ -38,7 +38,7 @@ def follower(log: MemoryEventStore, heartbeat_s: float = 5.0) -> LogFollower:
 async def take(told: AsyncIterator[Told], count: int) -> list[str]:
     """The ids of the next events."""
     found: list[str] = []
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         async for one in told:
             if one.entry is not None:
                 found.append(one.entry.event_id)
@@ -90,7 +90,7 @@ async def test_a_silence_is_filled_with_heartbeats() -> None:
     wanted = EventFilter(request_ids=("req_of_nobody",))
     async with (
         aclosing(follower(log, heartbeat_s=0.01).follow(wanted)) as told,
-        asyncio.timeout(5),
+        asyncio.timeout(30),
     ):
         position: dict[int, int] = {}
         for _ in range(5):

@@ -76,7 +76,7 @@ async def versions(hub: WatchHub, after: int = 0) -> list[int]:
 async def test_live_events_come_from_the_hub_and_not_from_the_stream(log: CountingLog) -> None:
     hub = WatchHub(log, log.wakeups, safety_read_s=60.0)
     await log.write(ACCEPTED)
-    async with asyncio.timeout(10), running(hub.run()):
+    async with asyncio.timeout(30), running(hub.run()):
         watch = hub.watch("r", 0, "t")
         assert (await anext(watch)).stream_version == 1
         live = asyncio.ensure_future(anext(watch))
@@ -95,7 +95,7 @@ async def test_live_events_come_from_the_hub_and_not_from_the_stream(log: Counti
 async def test_a_watcher_that_falls_behind_its_buffer_reads_the_log(log: CountingLog) -> None:
     hub = WatchHub(log, log.wakeups, buffer_events_max=4, safety_read_s=60.0)
     await log.write(ACCEPTED)
-    async with asyncio.timeout(10), running(hub.run()):
+    async with asyncio.timeout(30), running(hub.run()):
         watch = hub.watch("r", 0, "t")
         seen = [(await anext(watch)).stream_version]
         # It is handed far more than its buffer holds while it does not look.
@@ -110,7 +110,7 @@ async def test_a_watcher_that_falls_behind_its_buffer_reads_the_log(log: Countin
 async def test_without_the_hub_a_watch_still_ends(log: CountingLog) -> None:
     hub = WatchHub(log, None, safety_read_s=0.001)
     await log.write(ACCEPTED)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         watch = asyncio.create_task(versions(hub))
         while hub.watcher_count == 0:
             await asyncio.sleep(0)
@@ -127,7 +127,7 @@ async def test_what_comes_while_the_hub_starts_is_not_missed() -> None:
     log = LateLog()
     hub = WatchHub(log, log.wakeups, safety_read_s=60.0)
     await log.write(ACCEPTED)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(30):
         watch = hub.watch("r", 0, "t")
         assert (await anext(watch)).stream_version == 1
         second = asyncio.ensure_future(anext(watch))
@@ -166,12 +166,12 @@ async def test_who_follows_everything_is_told_of_each_request_once() -> None:
         first = asyncio.ensure_future(anext(touched))
         await asyncio.sleep(0)
         await log.write(ACCEPTED)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(30):
             assert await first == ("r",)
         await log.write(STARTED, DONE)
         await log.write(STARTED, request_id="other")
         seen: set[str] = set()
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(30):
             while seen != {"r", "other"}:
                 seen.update(await anext(touched))
         await touched.aclose()

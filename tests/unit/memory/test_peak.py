@@ -48,14 +48,14 @@ def test_other_threads_do_not_count_and_are_measured_for_themselves() -> None:
 
     def other() -> torch.Tensor:
         started.set()
-        assert proceed.wait(10)
+        assert proceed.wait(30)
         return torch.ones(50_000)
 
     thread = threading.Thread(target=lambda: peaks.append(measured_peak(other)[1]))
     thread.start()
 
     def here() -> torch.Tensor:
-        assert started.wait(10)
+        assert started.wait(30)
         proceed.set()
         thread.join(10)
         return torch.ones(1000)

@@ -40,11 +40,11 @@ def bomb() -> str:
     ids=lambda text: text[:12] + str(len(text)),
 )
 def test_nonsense_is_refused_quickly(text: str) -> None:
-    started = time.perf_counter()
+    started = time.thread_time()
     with pytest.raises(InvalidDocument) as caught:
         parse_document(text, "given")
     assert caught.value.problems.keys() == {"yaml"}
-    assert time.perf_counter() - started < 2.0
+    assert time.thread_time() - started < 2.0
 
 
 def test_a_number_that_no_field_holds_is_told_by_file() -> None:

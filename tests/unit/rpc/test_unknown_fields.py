@@ -70,17 +70,17 @@ def test_every_message_field_of_a_model_spec_is_searched(name: str) -> None:
 
 def test_millions_of_empty_messages_are_refused_before_they_cost_anything() -> None:
     request = gateway_pb2.SubmitRequestRequest.FromString(b"\x2a\x00" * 1_000_000)
-    began = time.perf_counter()
+    began = time.thread_time()
     with pytest.raises(InvalidField, match="at most") as caught:
         refuse_unknown_fields(request)
     assert caught.value.field.startswith("inputs[")
-    assert time.perf_counter() - began < 1.0
+    assert time.thread_time() - began < 1.0
 
 
 def test_millions_of_unknown_fields_are_refused_before_they_cost_anything() -> None:
     request = gateway_pb2.SubmitRequestRequest.FromString(UNKNOWN * 1_000_000)
-    began = time.perf_counter()
+    began = time.thread_time()
     with pytest.raises(InvalidField) as caught:
         refuse_unknown_fields(request)
     assert caught.value.reason == "UNKNOWN_FIELD"
-    assert time.perf_counter() - began < 0.5
+    assert time.thread_time() - began < 0.5

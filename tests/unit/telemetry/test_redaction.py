@@ -83,7 +83,7 @@ def test_a_value_that_holds_itself_ends() -> None:
     ids=lambda text: text[:8],
 )
 def test_long_texts_cost_their_length_and_not_its_square(text: str) -> None:
-    began = time.perf_counter()
+    began = time.thread_time()
     redact_text(text)
     # Squares of these lengths take minutes.
-    assert time.perf_counter() - began < 20.0
+    assert time.thread_time() - began < 20.0

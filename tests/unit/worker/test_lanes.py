@@ -45,7 +45,7 @@ async def test_a_call_that_nobody_waits_for_runs_to_its_end() -> None:
     proceed, ended = threading.Event(), threading.Event()
 
     def call() -> None:
-        proceed.wait(10)
+        proceed.wait(30)
         ended.set()
 
     waiting = asyncio.create_task(lane.run(call))
@@ -66,8 +66,8 @@ async def test_a_call_that_runs_alone_waits_for_those_before_it_and_holds_up_tho
     first_two = threading.Barrier(3)
 
     def before(number: int) -> None:
-        first_two.wait(10)
-        proceed[number].wait(10)
+        first_two.wait(30)
+        proceed[number].wait(30)
         begun.append(f"ended {number}")
 
     waiting = [asyncio.create_task(lane.run(partial(before, number))) for number in range(2)]

@@ -34,7 +34,7 @@ from tests.families.pocket.text import part_text
 PEER: Final = "peer"
 VALUE: Final = "encode.text_features"
 SIZE_BYTES: Final = 4 * 2 * LENGTH * FEATURE_SIZE
-TIMEOUT_S: Final = 5.0
+TIMEOUT_S: Final = 30.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
