@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from fastvideo.loops.contract import PlanContext, StepContext
-from fastvideo.loops.seen import fingerprint
+from fastvideo.loops.suite import fingerprint
 
 
 def drive_on(

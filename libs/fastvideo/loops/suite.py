@@ -25,7 +25,7 @@ at different times, and raises ContractViolation naming the rule that was broken
 
 import dataclasses
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NoReturn
 
@@ -43,9 +43,10 @@ from fastvideo.loops.contract import (
 from fastvideo.loops.declared import check_state, check_step
 from fastvideo.loops.divergence import max_abs_difference
 from fastvideo.loops.plans import check_plan
-from fastvideo.loops.seen import fingerprint, watching
 from fastvideo.loops.snapshot_format import decode
 from fastvideo.loops.snapshots import load_state, save_state
+from fastvideo.loops.state_encoding import tensor_digest
+from fastvideo.loops.watching import watching
 from fastvideo.model.specs import ParityTestSpec
 from fastvideo.model.state_schemas import StateSchema
 from fastvideo.requests.types import RequestSpec
@@ -328,6 +329,34 @@ class _Suite:
     def _fail(self, reason: str, found: str) -> NoReturn:
         loop_id = self._kernel.spec.loop_id
         raise ContractViolation(f"loop {loop_id}: {found}", reason=reason, subject=loop_id)
+
+
+def fingerprint(value: object) -> str:
+    """A digest of everything inside a value: fields, items, tensors' bytes."""
+    digest = hashlib.sha256()
+    for part in _parts(value):
+        digest.update(part)
+        digest.update(b"\x00")
+    return digest.hexdigest()
+
+
+def _parts(value: object) -> Iterator[bytes]:
+    yield type(value).__name__.encode()
+    if isinstance(value, torch.Tensor):
+        yield f"{value.dtype}{tuple(value.shape)}{tensor_digest(value)}".encode()
+    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+        for field in dataclasses.fields(value):
+            yield field.name.encode()
+            yield from _parts(getattr(value, field.name))
+    elif isinstance(value, Mapping):
+        for key, item in value.items():
+            yield repr(key).encode()
+            yield from _parts(item)
+    elif isinstance(value, (tuple, list)):
+        for item in value:
+            yield from _parts(item)
+    else:
+        yield repr(value).encode()
 
 
 def _values(run: _Run) -> Values:

@@ -6,7 +6,7 @@ from diffusers import UniPCMultistepScheduler
 
 from fastvideo.loops.samplers import FlowSchedule, FlowSDE, FlowSDEState, UniPC
 from fastvideo.loops.samplers.flow_sde import noise_of
-from fastvideo.loops.seen import fingerprint
+from fastvideo.loops.suite import fingerprint
 
 SHAPE = (1, 2, 3, 4, 4)
 SDE = FlowSDE()

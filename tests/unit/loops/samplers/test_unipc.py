@@ -4,7 +4,7 @@ from diffusers import UniPCMultistepScheduler
 
 from fastvideo.errors import FailedPrecondition
 from fastvideo.loops.samplers import UniPC
-from fastvideo.loops.seen import fingerprint
+from fastvideo.loops.suite import fingerprint
 
 SHAPE = (1, 2, 3, 4, 4)
 
