@@ -9,6 +9,7 @@ from contextlib import AbstractAsyncContextManager
 from typing import Final, Protocol, TypeVar
 
 from fastvideo.errors import FastVideoError
+from fastvideo.service import collector
 from fastvideo.service.environment import Environment
 from fastvideo.service.metrics_listener import measured
 from fastvideo.telemetry import logging, providers
@@ -98,6 +99,7 @@ async def _serve(
 ) -> None:
     asked = await stop_asked()
     async with measured(name, config.telemetry), service as running:
+        collector.set_apart()
         _LOG.info("serving", address=running.address)
         stop = asyncio.create_task(asked.wait())
         await asyncio.wait({stop, running.task or stop}, return_when=asyncio.FIRST_COMPLETED)

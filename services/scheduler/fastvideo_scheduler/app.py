@@ -16,6 +16,7 @@ from fastvideo.events.catalog import PAYLOADS, encode_for_bus
 from fastvideo.events.open_bus import open_bus
 from fastvideo.events.open_log import open_log
 from fastvideo.events.relay import RelayParts, run_relay
+from fastvideo.events.subscription import BESIDE_HINTS
 from fastvideo.events.types import EventMetadata
 from fastvideo.events.upkeep import run_upkeep
 from fastvideo.ids import new_id
@@ -74,6 +75,7 @@ async def running_scheduler(config: Config) -> AsyncIterator[RunningScheduler]:
         parts = LeaderParts(
             store=log.store,
             wakeups=wakeups,
+            polling=BESIDE_HINTS if bus is not None else None,
             models=DeployedModels(catalog),
             clock=clock,
             policy=replace(
@@ -101,13 +103,17 @@ async def running_scheduler(config: Config) -> AsyncIterator[RunningScheduler]:
         if bus is None:
             _LOG.warning("no bus: events are not relayed, and hints stay in this process")
         else:
-            relay = RelayParts(store=log.sealed, bus=bus, encode=encode_for_bus, wakeups=wakeups)
+            relay = RelayParts(
+                store=log.sealed,
+                bus=bus,
+                encode=encode_for_bus,
+                wakeups=wakeups,
+                polling=BESIDE_HINTS,
+            )
         gauges = ShardGauges(shard, catalog.model_ids, log.sealed, clock)
         running = _run(shard, gauges, relay, holder, config.postgres_dsn)
         task = asyncio.create_task(running, name="scheduler")
         stack.push_async_callback(end_task, task)
-        # What is imported lives for ever: no collection, in the middle of a step, needs to see it.
-        gc.freeze()
         gc.set_threshold(*COLLECTOR_THRESHOLDS)
         yield RunningScheduler(server.address, shard, task)
 

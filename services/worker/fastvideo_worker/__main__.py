@@ -6,7 +6,7 @@ import sys
 from typing import Final
 
 from fastvideo.errors import FastVideoError
-from fastvideo.service import Environment, stop_asked
+from fastvideo.service import Environment, collector, stop_asked
 from fastvideo.service.metrics_listener import measured
 from fastvideo.telemetry import logging, providers
 from fastvideo_worker.config import Config, load_config
@@ -29,6 +29,8 @@ def main() -> int:
         attributes={"service.instance.id": config.service_id},
         scraped=True,
     )
+    # Before there are models: these come and go.
+    collector.set_apart()
     try:
         code = asyncio.run(_measured(config))
     finally:
@@ -41,7 +43,7 @@ def main() -> int:
 
 async def _measured(config: Config) -> int:
     try:
-        async with measured("worker", config.telemetry):
+        async with measured("worker", config.telemetry, config.tls.server):
             return await _run(config)
     except FastVideoError as error:
         _LOG.error("worker cannot be measured", reason=error.reason, error=error.message)
