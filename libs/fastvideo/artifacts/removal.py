@@ -8,7 +8,7 @@ under way no record may be completed with the digest; afterwards its bytes may b
 Invariant: no IO and no clock.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from fastvideo.artifacts.events import ArtifactCompleted, BlobRemovalDecided, BlobRemoved
@@ -27,6 +27,8 @@ class BlobLife:
     removing: bool = False
     # Removed, and named by no record since.
     removed: bool = False
+    # Artifacts that were completed with the bytes since they were stored.
+    artifact_ids: frozenset[str] = frozenset()
 
 
 def stream_of(digest: str) -> str:
@@ -43,4 +45,6 @@ def evolve(life: BlobLife, event: BlobEvent) -> BlobLife:
     if life.removing:
         digest = event.record.digest if isinstance(event, ArtifactCompleted) else event.digest
         raise CorruptLog(f"{type(event).__name__} while the bytes are removed", subject=digest)
-    return BlobLife(removing=isinstance(event, BlobRemovalDecided))
+    if isinstance(event, BlobRemovalDecided):
+        return replace(life, removing=True)
+    return BlobLife(artifact_ids=life.artifact_ids | {event.record.artifact_id})

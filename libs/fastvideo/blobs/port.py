@@ -1,7 +1,7 @@
 """The port of the blob store."""
 
 from collections.abc import AsyncIterable, AsyncIterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import ClassVar, Protocol
 
@@ -23,6 +23,8 @@ class Blob:
 
     digest: str
     size_bytes: int
+    # By the store's clock; only lists say it.
+    stored_at: datetime | None = field(default=None, compare=False)
 
 
 class BlobStore(Protocol):
@@ -57,7 +59,7 @@ class BlobStore(Protocol):
         ...
 
     def list(self) -> AsyncIterator[Blob]:
-        """All blobs, in no order."""
+        """All blobs, in no order, and when each was stored."""
         ...
 
     async def remove_older(self, before: datetime) -> int:

@@ -304,6 +304,13 @@ BYTES_IN: Final = _counter(
 BYTES_OUT: Final = _counter(
     "fastvideo.artifacts.sent", "By", "Bytes read by others", (STORED,), ("artifacts",)
 )
+SWEEP_FAILURES: Final = _counter(
+    "fastvideo.artifacts.sweep_failures",
+    "{failure}",
+    "What a sweep could not do and the next one comes back to",
+    (REASON,),
+    ("artifacts",),
+)
 
 # -- the event log -----------------------------------------------------------------------
 
@@ -341,9 +348,9 @@ QUARANTINED: Final = _gauge(
 PASSED_OVER: Final = _counter(
     "fastvideo.log.passed_over",
     "{event}",
-    "Events that a view could not read, since a newer program wrote them",
+    "Events that a view could not read: a newer program wrote them, or they are damaged",
     (VIEW, EVENT_TYPE),
-    ("gateway", "sessions"),
+    ("gateway", "artifacts", "sessions"),
 )
 
 INSTRUMENTS: Final[tuple[Instrument, ...]] = (
@@ -352,7 +359,7 @@ INSTRUMENTS: Final[tuple[Instrument, ...]] = (
     *(LEADING, QUEUED, QUEUE_AGE, LIVE, WORKERS, RESERVED, FREE, DEFERRED, PREEMPTED, RESTARTED),
     *(BATCH_SIZE, STEP_DURATION, STEPS, PREDICTION_ERROR),
     *(CACHE_LOOKUPS, CACHE_BYTES, MEMORY_USED, MEMORY_RESERVED, MEMORY_LIMIT, LOOPS, ATTACHED),
-    *(BYTES_IN, BYTES_OUT),
+    *(BYTES_IN, BYTES_OUT, SWEEP_FAILURES),
     *(APPENDED, APPEND_DURATION, LAG, HEAD, QUARANTINED, PASSED_OVER),
 )
 """All of them, in the order in which a request meets them."""

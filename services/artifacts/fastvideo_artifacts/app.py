@@ -22,6 +22,8 @@ from fastvideo.events.subscription import PollLimits
 from fastvideo.requests.standing import Standings
 from fastvideo.rpc.server import Server, Service
 from fastvideo.service import end_task
+from fastvideo.telemetry import metrics
+from fastvideo.telemetry.instruments import REASON, SWEEP_FAILURES
 from fastvideo.telemetry.logging import get_logger
 from fastvideo_artifacts.blob_uses import BlobUses
 from fastvideo_artifacts.book import SweepBook
@@ -30,6 +32,7 @@ from fastvideo_artifacts.config import Config
 from fastvideo_artifacts.history import ArtifactHistory
 from fastvideo_artifacts.plain_blobs import BlobLimits, PlainBlobs
 from fastvideo_artifacts.servicer import ArtifactServicer
+from fastvideo_artifacts.strays import Strays
 from fastvideo_artifacts.sweeping import SweepParts, keep_swept
 from fastvideo_artifacts.uploads import UploadLimits, Uploads
 
@@ -87,6 +90,7 @@ async def running_artifacts(config: Config) -> AsyncIterator[RunningArtifacts]:
             book=book,
             projector=Projector(store, book, wakeups, POLLING_OF_BOOK),
             blobs=blobs,
+            strays=Strays(store, blobs, book, clock, config.strays_kept),
             clock=clock,
         )
         # A process that was restarted does not take itself for the one that died.
@@ -113,11 +117,15 @@ async def running_artifacts(config: Config) -> AsyncIterator[RunningArtifacts]:
 
 
 async def _sweep(parts: SweepParts, holder: str, every_s: float) -> None:
-    """Sweep until the end; what the log cannot be swept by is told, and artifacts are served on."""
-    try:
-        await keep_swept(parts, holder, every_s)
-    except FastVideoError as error:
-        _LOG.error("sweeping has stopped", reason=error.reason, error=error.message)
+    """Sweep for ever; what the log cannot be swept by is told, counted, and tried again."""
+    failures = metrics.counter(SWEEP_FAILURES)
+    while True:
+        try:
+            await keep_swept(parts, holder, every_s)
+        except FastVideoError as error:
+            failures.add(1, {REASON: error.reason})
+            _LOG.error("sweeping was interrupted", reason=error.reason, error=error.message)
+        await asyncio.sleep(every_s)
 
 
 def _open_blobs(config: Config, below: str = "") -> ObjectBlobStore:

@@ -2,12 +2,18 @@
 
 It finds work; it decides nothing. Whatever it says is looked up in the log before it is done.
 Nothing is due before its time by the database's clock, too: bytes that go do not come back.
+
+A stream with an event that cannot be read, since it is damaged or a newer program wrote it, is
+held: nothing of it is due, and the others go on. It is read again now and then, and taken in whole
+as soon as it can be.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
+
+from google.protobuf.message import DecodeError
 
 from fastvideo import wire
 from fastvideo.artifacts.events import (
@@ -18,22 +24,29 @@ from fastvideo.artifacts.events import (
 )
 from fastvideo.artifacts.removal import STREAM_PREFIX as BLOB_PREFIX
 from fastvideo.artifacts.state import stream_of as artifact_stream_of
-from fastvideo.events.catalog import TERMINAL, check_known, payload_of
+from fastvideo.errors import CorruptLog
+from fastvideo.events.catalog import TERMINAL, UNREADABLE, check_known, payload_of
 from fastvideo.events.postgres_pool import Connection
 from fastvideo.events.projections.postgres import Layout, PostgresProjection
+from fastvideo.events.projections.schemas import hold_fence
 from fastvideo.events.records import StoredEvent
+from fastvideo.events.store import EventLog
 from fastvideo.events.types import EventMetadata
+from fastvideo.events.views import count_passed_over
 from fastvideo.requests.events import RequestAccepted, RequestDeleted, RequestExpired
 from fastvideo.requests.lifetimes import expiry
 from fastvideo.requests.sealing import TenantErased
 from fastvideo.requests.state import STREAM_PREFIX as REQUEST_PREFIX
 from fastvideo.rpc.identity import DEFAULT_TENANT
+from fastvideo.telemetry.logging import get_logger
+
+_LOG: Final = get_logger(__name__)
 
 ARTIFACT_PREFIX: Final = artifact_stream_of("")
 
 LAYOUT: Final = Layout(
     schema="artifacts",
-    version=1,
+    version=2,
     statements=(
         # Requests with a lifetime, and those that were deleted.
         """
@@ -75,7 +88,7 @@ LAYOUT: Final = Layout(
         """,
         """
         CREATE INDEX blobs_to_remove ON {schema}.blobs (digest)
-            WHERE given_up AND state <> 'removed'
+            WHERE given_up AND state <> 'removed' OR state = 'removing'
         """,
         """
         CREATE TABLE {schema}.erased (
@@ -83,6 +96,8 @@ LAYOUT: Final = Layout(
             at timestamptz NOT NULL
         )
         """,
+        # Streams that could not be read to their end.
+        'CREATE TABLE {schema}.held (stream_id text COLLATE "C" NOT NULL PRIMARY KEY)',
     ),
 )
 
@@ -114,26 +129,53 @@ INSERT INTO erased AS e VALUES ($1, $2)
 """
 
 _TO_EXPIRE: Final = """
-SELECT request_id FROM requests WHERE expires_at <= least($1, now()) AND NOT expired
-    ORDER BY expires_at LIMIT $2
+SELECT request_id FROM requests
+    WHERE expires_at <= least($1, now()) AND NOT expired AND request_id > $2
+    AND NOT EXISTS (SELECT FROM held WHERE stream_id = 'request-' || request_id)
+    ORDER BY request_id LIMIT $3
 """
 _DUE: Final = """
-SELECT a.artifact_id, 'deleted' AS reason FROM requests r JOIN artifacts a USING (request_id)
-    WHERE r.deleted AND NOT a.deleted
-UNION ALL
-SELECT a.artifact_id, 'expired' FROM requests r JOIN artifacts a USING (request_id)
-    WHERE r.expires_at <= least($1, now()) AND NOT r.deleted AND NOT a.deleted
-UNION ALL
-SELECT a.artifact_id, 'tenant_erased' FROM erased e JOIN artifacts a USING (tenant_id)
-    WHERE a.completed_at < e.at AND NOT a.deleted
-LIMIT $2
+SELECT DISTINCT ON (artifact_id) artifact_id, reason FROM (
+    SELECT a.artifact_id, a.request_id, 'deleted' AS reason, 1 AS rank
+        FROM requests r JOIN artifacts a USING (request_id)
+        WHERE r.deleted AND NOT a.deleted
+    UNION ALL
+    SELECT a.artifact_id, a.request_id, 'expired', 2
+        FROM requests r JOIN artifacts a USING (request_id)
+        WHERE r.expires_at <= least($1, now()) AND NOT a.deleted
+    UNION ALL
+    SELECT a.artifact_id, a.request_id, 'tenant_erased', 3
+        FROM erased e JOIN artifacts a USING (tenant_id)
+        WHERE a.completed_at < e.at AND NOT a.deleted
+) AS due
+    WHERE artifact_id > $2
+    AND NOT EXISTS (
+        SELECT FROM held WHERE stream_id IN ('artifact-' || artifact_id, 'request-' || request_id)
+    )
+    ORDER BY artifact_id, rank LIMIT $3
 """
 _UNUSED: Final = """
-SELECT digest FROM blobs b WHERE given_up AND state <> 'removed'
+SELECT digest FROM blobs b
+    WHERE (given_up AND state <> 'removed' OR state = 'removing') AND digest > $1
     AND NOT EXISTS (SELECT FROM artifacts a WHERE a.digest = b.digest AND NOT a.deleted)
-    ORDER BY digest LIMIT $1
+    AND NOT EXISTS (SELECT FROM held WHERE stream_id = 'blob-' || digest)
+    ORDER BY digest LIMIT $2
 """
 _USED: Final = "SELECT EXISTS (SELECT FROM artifacts WHERE digest = $1 AND NOT deleted)"
+_STRAYS: Final = """
+SELECT digest FROM unnest($1::text[]) AS stored (digest)
+    WHERE NOT EXISTS (SELECT FROM artifacts a WHERE a.digest = stored.digest AND NOT a.deleted)
+    ORDER BY digest
+"""
+
+_HOLD: Final = "INSERT INTO held VALUES ($1) ON CONFLICT DO NOTHING"
+_HELD: Final = "SELECT stream_id FROM held WHERE stream_id > $1 ORDER BY stream_id LIMIT $2"
+# Whoever reads a held stream again and whoever takes in its next event see one another.
+_HELD_OF: Final = "SELECT stream_id FROM held WHERE stream_id = ANY($1) FOR SHARE"
+_HELD_ONE: Final = "SELECT stream_id FROM held WHERE stream_id = $1 FOR UPDATE"
+_LET_GO: Final = "DELETE FROM held WHERE stream_id = $1"
+
+EVENTS_PER_READ: Final = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,23 +191,28 @@ class SweepBook(PostgresProjection):
 
     layout = LAYOUT
 
-    async def to_expire(self, now: datetime, limit: int) -> tuple[str, ...]:
-        """Requests whose lifetime has passed and whose history does not say so."""
+    async def to_expire(self, now: datetime, after: str, limit: int) -> tuple[str, ...]:
+        """Requests whose lifetime has passed and whose history does not say so, in order."""
         async with self._pool.connection() as connection:
-            rows = await connection.fetch(_TO_EXPIRE, now, limit)
+            rows = await connection.fetch(_TO_EXPIRE, now, after, limit)
         return tuple(row["request_id"] for row in rows)
 
-    async def due(self, now: datetime, limit: int) -> tuple[DueArtifact, ...]:
-        """Artifacts whose bytes are to be given up, each once."""
+    async def due(self, now: datetime, after: str, limit: int) -> tuple[DueArtifact, ...]:
+        """Artifacts whose bytes are to be given up, each once, in order."""
         async with self._pool.connection() as connection:
-            rows = await connection.fetch(_DUE, now, limit)
-        reasons = {row["artifact_id"]: row["reason"] for row in reversed(rows)}
-        return tuple(DueArtifact(*one) for one in reasons.items())
+            rows = await connection.fetch(_DUE, now, after, limit)
+        return tuple(DueArtifact(row["artifact_id"], row["reason"]) for row in rows)
 
-    async def unused(self, limit: int) -> tuple[str, ...]:
+    async def unused(self, after: str, limit: int) -> tuple[str, ...]:
         """Digests that artifacts had and none has, whose bytes are not known to be gone."""
         async with self._pool.connection() as connection:
-            rows = await connection.fetch(_UNUSED, limit)
+            rows = await connection.fetch(_UNUSED, after, limit)
+        return tuple(row["digest"] for row in rows)
+
+    async def strays(self, stored: Sequence[str]) -> tuple[str, ...]:
+        """Those of the digests that no artifact has."""
+        async with self._pool.connection() as connection:
+            rows = await connection.fetch(_STRAYS, list(stored))
         return tuple(row["digest"] for row in rows)
 
     async def is_used(self, digest: str) -> bool:
@@ -173,16 +220,50 @@ class SweepBook(PostgresProjection):
         async with self._pool.connection() as connection:
             return bool(await connection.fetchval(_USED, digest))
 
+    async def held(self, after: str, limit: int) -> tuple[str, ...]:
+        """Streams that could not be read, in order."""
+        async with self._pool.connection() as connection:
+            rows = await connection.fetch(_HELD, after, limit)
+        return tuple(row["stream_id"] for row in rows)
+
+    async def take_again(self, stream_id: str, log: EventLog) -> None:
+        """Take in a held stream from its beginning. Raises CorruptLog when it still cannot be."""
+        async with self._pool.connection() as connection, connection.transaction():
+            await hold_fence(connection, self._schema)
+            if await connection.fetchval(_HELD_ONE, stream_id) is None:
+                return
+            version = 0
+            while page := await log.read_stream(stream_id, version, EVENTS_PER_READ):
+                for stored in page:
+                    await _take(connection, stored)
+                version = page[-1].stream_version
+            await connection.execute(_LET_GO, stream_id)
+
     async def _take_in(self, connection: Connection, events: Sequence[StoredEvent]) -> None:
+        stream_ids = list({stored.stream_id for stored in events})
+        held = {row["stream_id"] for row in await connection.fetch(_HELD_OF, stream_ids)}
         for stored in events:
-            if stored.stream_id.startswith(REQUEST_PREFIX):
-                await _take_request(connection, stored)
-            elif stored.stream_id.startswith(ARTIFACT_PREFIX):
-                await _take_artifact(connection, stored)
-            elif stored.stream_id.startswith(BLOB_PREFIX):
-                await _take_blob(connection, stored)
-            elif stored.type == TenantErased.__name__:
-                await _take_erasure(connection, stored)
+            if stored.stream_id in held:
+                continue
+            try:
+                await _take(connection, stored)
+            except CorruptLog as error:
+                held.add(stored.stream_id)
+                await connection.execute(_HOLD, stored.stream_id)
+                count_passed_over("sweeps", stored)
+                _LOG.error("stream held", stream=stored.stream_id, error=error.message)
+
+
+async def _take(connection: Connection, stored: StoredEvent) -> None:
+    """Change the rows as one event says. Raises CorruptLog, before it has changed any."""
+    if stored.stream_id.startswith(REQUEST_PREFIX):
+        await _take_request(connection, stored)
+    elif stored.stream_id.startswith(ARTIFACT_PREFIX):
+        await _take_artifact(connection, stored)
+    elif stored.stream_id.startswith(BLOB_PREFIX):
+        await _take_blob(connection, stored)
+    elif stored.type == TenantErased.__name__:
+        await _take_erasure(connection, stored)
 
 
 async def _take_request(connection: Connection, stored: StoredEvent) -> None:
@@ -194,8 +275,7 @@ async def _take_request(connection: Connection, stored: StoredEvent) -> None:
             await connection.execute(_ACCEPT, request_id, payload.spec.outputs.ttl_s)
     elif stored.type in TERMINAL:
         ttl_s = await connection.fetchval(_TTL, request_id)
-        ended_at = wire.decode(EventMetadata, stored.metadata).occurred_at
-        await connection.execute(_END, request_id, expiry(ended_at, ttl_s))
+        await connection.execute(_END, request_id, expiry(_ended_at(stored), ttl_s))
     elif stored.type == RequestExpired.__name__:
         await connection.execute(_EXPIRE, request_id)
     elif stored.type == RequestDeleted.__name__:
@@ -203,6 +283,18 @@ async def _take_request(connection: Connection, stored: StoredEvent) -> None:
     else:
         # What a newer program says of a request may keep what it made.
         check_known(stored)
+
+
+def _ended_at(stored: StoredEvent) -> datetime:
+    """When a request ended; whatever a newer program says of that, it has."""
+    try:
+        return wire.decode(EventMetadata, stored.metadata).occurred_at
+    except DecodeError as error:
+        raise CorruptLog(
+            f"the metadata of event {stored.event_id} cannot be read",
+            reason=UNREADABLE,
+            subject=stored.event_id,
+        ) from error
 
 
 async def _take_artifact(connection: Connection, stored: StoredEvent) -> None:
@@ -235,6 +327,8 @@ async def _take_blob(connection: Connection, stored: StoredEvent) -> None:
         BlobRemovalDecided.__name__: "removing",
         BlobRemoved.__name__: "removed",
     }
+    if stored.type not in states:
+        raise CorruptLog(f"{stored.type} in {stored.stream_id}", subject=digest)
     await connection.execute(_BLOB, digest, states[stored.type])
 
 

@@ -31,6 +31,8 @@ class Config:
     update_every_bytes: int = 8 * MIB
     # How long a blob without a record is kept.
     blobs_kept: timedelta = timedelta(hours=24)
+    # How long bytes are kept that no artifact ever named.
+    strays_kept: timedelta = timedelta(hours=24)
     # Seconds between two looks for what has expired or was deleted.
     sweep_s: float = 15.0
     tls: TlsConfig = field(default_factory=TlsConfig)
@@ -55,6 +57,7 @@ def load_config(environment: Environment) -> Config:
             "FASTVIDEO_ARTIFACT_UPDATE_BYTES", Config.update_every_bytes
         ),
         blobs_kept=timedelta(hours=environment.number("FASTVIDEO_BLOB_HOURS_KEPT", 24, least=1)),
+        strays_kept=timedelta(hours=environment.number("FASTVIDEO_STRAY_HOURS_KEPT", 24, least=1)),
         sweep_s=environment.number("FASTVIDEO_SWEEP_SECONDS", Config.sweep_s, least=0.05),
         tls=tls_of(environment),
         log_level=environment.log_level,

@@ -3,15 +3,21 @@
 One process at a time, under a lease that its appends carry. Every step is looked up in the log and
 may be done again: whoever is killed between two of them leaves what the next one goes on with.
 Nobody waits for it: what has expired is refused from that moment, swept or not.
+
+A sweep goes once through all that is due. What cannot be done is told, counted and passed by; the
+next sweep comes back to it.
 """
 
 import asyncio
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import aclosing, contextmanager
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from operator import attrgetter
+from typing import Final, TypeVar
 
 from fastvideo.artifacts.events import BlobRemovalDecided, BlobRemoved
+from fastvideo.artifacts.removal import BlobLife
 from fastvideo.artifacts.removal import stream_of as blob_stream_of
 from fastvideo.blobs import BlobStore
 from fastvideo.clock import Clock, milliseconds
@@ -27,20 +33,29 @@ from fastvideo.ids import new_id
 from fastvideo.requests.events import RequestExpired
 from fastvideo.requests.reading import read_request
 from fastvideo.requests.state import stream_of as request_stream_of
+from fastvideo.telemetry import metrics
+from fastvideo.telemetry.instruments import REASON, SWEEP_FAILURES
 from fastvideo.telemetry.logging import get_logger
 from fastvideo.telemetry.tracing import current_traceparent
 from fastvideo.version import program_version
 from fastvideo_artifacts.blob_uses import BlobUses, KnownBlob
-from fastvideo_artifacts.book import SweepBook
+from fastvideo_artifacts.book import DueArtifact, SweepBook
 from fastvideo_artifacts.history import ArtifactHistory
+from fastvideo_artifacts.strays import StoreAway, Strays
 
 _LOG: Final = get_logger(__name__)
 
 LEASE: Final = "artifact-sweeper"
 LEASE_TTL_S: Final = 5.0
 AT_ONCE_MAX: Final = 200
-"""What is taken up at a time; a sweep goes on until nothing is found."""
+"""What is taken up at a time."""
 REACHED_S_MAX: Final = 60.0
+LIST_EVERY_S: Final = 6 * 3600.0
+"""Seconds between two lists of the whole store."""
+TOLD_MAX: Final = 10
+"""Failures of one sweep that are told one by one; all are counted."""
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +68,7 @@ class SweepParts:
     book: SweepBook
     projector: Projector
     blobs: BlobStore
+    strays: Strays
     clock: Clock
 
 
@@ -63,9 +79,11 @@ class Swept:
     expired: int = 0
     given_up: int = 0
     removed: int = 0
+    # What could not be done, and is tried again by the next one.
+    failed: int = 0
 
     def __bool__(self) -> bool:
-        return bool(self.expired or self.given_up or self.removed)
+        return bool(self.expired or self.given_up or self.removed or self.failed)
 
 
 class Sweeper:
@@ -74,18 +92,25 @@ class Sweeper:
     def __init__(self, parts: SweepParts, lease: Lease) -> None:
         self._parts = parts
         self._lease = lease
+        self._failed = 0
+        self._failures = metrics.counter(SWEEP_FAILURES)
 
     async def run(self, every_s: float) -> None:
         """Sweep again and again; ends by cancellation, by Fenced when the lease is lost."""
+        clock_s = asyncio.get_running_loop().time
+        list_at_s = clock_s()
         while True:
             swept = await self.sweep()
-            if swept:
-                _LOG.info(
-                    "artifacts swept",
-                    expired=swept.expired,
-                    given_up=swept.given_up,
-                    removed=swept.removed,
+            if clock_s() >= list_at_s:
+                list_at_s = clock_s() + LIST_EVERY_S
+                strays = await self.clear()
+                swept = replace(
+                    swept,
+                    removed=swept.removed + strays.removed,
+                    failed=swept.failed + strays.failed,
                 )
+            if swept:
+                _LOG.info("artifacts swept", **asdict(swept))
             await asyncio.sleep(every_s)
 
     async def sweep(self) -> Swept:
@@ -93,18 +118,50 @@ class Sweeper:
 
         Raises Unavailable when the log does not answer, or the book does not follow it.
         """
-        expired = given_up = removed = 0
-        while True:
-            await self._reached()
-            found = Swept(expired=await self._expire(), given_up=await self._give_up())
-            await self._reached()
-            removals = await self._remove()
-            expired += found.expired
-            given_up += found.given_up
-            removed += removals
-            # What could not be done now is found again at the next sweep.
-            if not found and not removals:
-                return Swept(expired=expired, given_up=given_up, removed=removed)
+        parts, now = self._parts, self._parts.clock.now()
+        book = parts.book
+        self._failed = 0
+        await self._reached()
+        await self._each(book.held, str, self._take_again, "stream held")
+        expired = await self._each(
+            partial(book.to_expire, now), str, self._tell_expired, "expiry not told"
+        )
+        given_up = await self._each(
+            partial(book.due, now), attrgetter("artifact_id"), self._give_up, "not given up"
+        )
+        await self._reached()
+        removed, after = 0, ""
+        while digests := await book.unused(after, AT_ONCE_MAX):
+            removed += await self._remove(digests)
+            after = digests[-1]
+        return Swept(expired=expired, given_up=given_up, removed=removed, failed=self._failed)
+
+    async def clear(self) -> Swept:
+        """Remove the bytes that no record ever named. Raises as `sweep` does."""
+        removed = self._failed = 0
+        try:
+            async with aclosing(self._parts.strays.pages()) as pages:
+                async for digests in pages:
+                    removed += await self._remove(digests)
+        except StoreAway as error:
+            self._fail("the store was not listed to its end", "", error)
+        return Swept(removed=removed, failed=self._failed)
+
+    async def _each(
+        self,
+        find: Callable[[str, int], Awaitable[Sequence[T]]],
+        key: Callable[[T], str],
+        do: Callable[[T], Awaitable[bool]],
+        trouble: str,
+    ) -> int:
+        """Do something for all that is found, page by page; for how many it was done."""
+        done, after = 0, ""
+        while found := await find(after, AT_ONCE_MAX):
+            for one in found:
+                with self._apart(trouble, key(one)):
+                    done += await do(one)
+            after = key(found[-1])
+        return done
 
     async def _reached(self) -> None:
         """Wait until the book holds what is in the log now."""
@@ -115,13 +172,10 @@ class Sweeper:
         except TimeoutError as error:
             raise Unavailable("the sweeper's book is behind the log") from error
 
-    async def _expire(self) -> int:
-        """Tell of lifetimes that have passed."""
-        expired = 0
-        for request_id in await self._parts.book.to_expire(self._parts.clock.now(), AT_ONCE_MAX):
-            with _apart("expiry not told", request_id):
-                expired += await self._tell_expired(request_id)
-        return expired
+    async def _take_again(self, stream_id: str) -> bool:
+        """Read a stream again that could not be read."""
+        await self._parts.book.take_again(stream_id, self._parts.store)
+        return True
 
     async def _tell_expired(self, request_id: str) -> bool:
         now = self._parts.clock.now()
@@ -134,52 +188,58 @@ class Sweeper:
         append = StreamAppend(request_stream_of(request_id), (event,), state.last_sequence)
         return await self._append(append)
 
-    async def _give_up(self) -> int:
-        """Tell of the artifacts whose bytes go."""
-        given_up = 0
-        for one in await self._parts.book.due(self._parts.clock.now(), AT_ONCE_MAX):
-            with _apart("artifact not given up", one.artifact_id):
-                await self._parts.history.delete(one.artifact_id, one.reason, self._lease.fence)
-                given_up += 1
-        return given_up
+    async def _give_up(self, one: DueArtifact) -> bool:
+        """Tell of an artifact whose bytes go."""
+        await self._parts.history.delete(one.artifact_id, one.reason, self._lease.fence)
+        return True
 
-    async def _remove(self) -> int:
-        """Remove the bytes of digests that no record has."""
-        parts = self._parts
+    async def _remove(self, digests: Sequence[str]) -> int:
+        """Remove the bytes of those digests that no record has."""
         known: dict[str, KnownBlob] = {}
-        for digest in await parts.book.unused(AT_ONCE_MAX):
-            with _apart("bytes not removed", digest):
-                known[digest] = await parts.uses.read(digest)
+        for digest in digests:
+            with self._apart("bytes not removed", digest):
+                known[digest] = await self._parts.uses.read(digest)
         # A record that is completed from here on changes its digest's stream; one that was
         # completed before is in the book once that has the log of now.
         await self._reached()
         removed = 0
         for digest, blob in known.items():
-            if blob.life.removed:
-                continue
-            if not blob.life.removing:
-                if await parts.book.is_used(digest) or not await self._decide(digest, blob.version):
-                    continue
-                removed += await self._finish(digest, blob.version + 1)
-            else:
-                removed += await self._finish(digest, blob.version)
+            with self._apart("bytes not removed", digest):
+                removed += await self._remove_one(digest, blob)
         return removed
 
-    async def _decide(self, digest: str, version: int) -> bool:
-        """Whether the removal is decided: no record came meanwhile."""
-        return await self._tell(digest, BlobRemovalDecided(digest=digest), version)
-
-    async def _finish(self, digest: str, version: int) -> bool:
-        """Remove bytes whose removal is decided, and tell of it."""
-        parts = self._parts
+    async def _remove_one(self, digest: str, blob: KnownBlob) -> bool:
+        """Decide the removal unless it is decided, remove the bytes, and tell of it."""
+        parts, version = self._parts, blob.version
+        if not blob.life.removing:
+            decided = BlobRemovalDecided(digest=digest)
+            # Not where a record came meanwhile.
+            if await self._is_used(digest, blob.life) or not await self._tell(
+                digest, decided, version
+            ):
+                return False
+            version += 1
         # Whoever lost the lease must not remove what its successor lets be stored again.
         await parts.store.renew_lease(self._lease, LEASE_TTL_S)
         try:
             await parts.blobs.delete(digest)
         except Unavailable as error:
-            _LOG.warning("bytes were not removed", blob=digest, error=error.message)
+            self._fail("bytes not removed", digest, error)
             return False
         return await self._tell(digest, BlobRemoved(digest=digest), version)
+
+    async def _is_used(self, digest: str, life: BlobLife) -> bool:
+        """Whether an artifact has the bytes: by the book, or by the log, which it may lag behind.
+
+        Raises CorruptLog when an artifact that had them cannot be read.
+        """
+        if await self._parts.book.is_used(digest):
+            return True
+        for artifact_id in life.artifact_ids:
+            state = (await self._parts.history.read(artifact_id)).state
+            if state is not None and not state.deleted and state.record.digest == digest:
+                return True
+        return False
 
     async def _tell(
         self, digest: str, payload: BlobRemovalDecided | BlobRemoved, version: int
@@ -201,16 +261,21 @@ class Sweeper:
             return False
         return True
 
+    @contextmanager
+    def _apart(self, trouble: str, subject: str) -> Iterator[None]:
+        """One that many write to, or whose stream is damaged, does not keep the others."""
+        try:
+            yield
+        except (Fenced, Unavailable):
+            raise
+        except FastVideoError as error:
+            self._fail(trouble, subject, error)
 
-@contextmanager
-def _apart(trouble: str, subject: str) -> Iterator[None]:
-    """One that many write to, or whose stream is damaged, does not keep the others."""
-    try:
-        yield
-    except (Fenced, Unavailable):
-        raise
-    except FastVideoError as error:
-        _LOG.error(trouble, subject=subject, error=error.message)
+    def _fail(self, trouble: str, subject: str, error: FastVideoError) -> None:
+        self._failed += 1
+        self._failures.add(1, {REASON: error.reason})
+        if self._failed <= TOLD_MAX:
+            _LOG.error(trouble, subject=subject, error=error.message)
 
 
 async def keep_swept(parts: SweepParts, holder: str, every_s: float) -> None:

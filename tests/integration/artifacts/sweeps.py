@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from fastvideo.artifacts.events import ArtifactCompleted, ArtifactDeleted
@@ -16,7 +16,7 @@ from fastvideo.events.appender import Appender
 from fastvideo.events.catalog import event_of, new_event
 from fastvideo.events.postgres import PostgresEventStore
 from fastvideo.events.projections.projector import Projector
-from fastvideo.events.records import AppendCommand, Lease, StreamAppend
+from fastvideo.events.records import AppendCommand, Lease, NewEvent, StoredEvent, StreamAppend
 from fastvideo.events.subscription import PollLimits
 from fastvideo.events.types import EventMetadata, EventPayload
 from fastvideo.ids import new_id
@@ -30,11 +30,14 @@ from fastvideo_artifacts.blob_uses import BlobUses
 from fastvideo_artifacts.book import SweepBook
 from fastvideo_artifacts.catalog import Catalog
 from fastvideo_artifacts.history import ArtifactHistory
+from fastvideo_artifacts.strays import Strays
 from fastvideo_artifacts.sweeping import LEASE, Sweeper, SweepParts
 from fastvideo_artifacts.uploads import UploadLimits, Uploads
 from tests.integration.artifacts.worlds import SPEC
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
+NEWER = 1_000
+STRAYS_KEPT = timedelta(hours=1)
 TENANT = "acme"
 DONE = RequestCompleted(metrics=RequestMetrics(total_seconds=1.0))
 
@@ -56,6 +59,11 @@ class Shop:
         events = tuple(new_event(new_id("evt", 1), payload, at) for payload in payloads)
         await self.store.append(AppendCommand(streams=(StreamAppend(stream_id, events),)))
 
+    async def tell_unreadable(self, stream_id: str, type_: str) -> None:
+        """Append as a newer program would."""
+        event = NewEvent(new_id("evt", 1), type_, NEWER, b"", b"")
+        await self.store.append(AppendCommand(streams=(StreamAppend(stream_id, (event,)),)))
+
     async def accept(self, request_id: str, ttl_s: int | None = None) -> None:
         """Begin a request with a lifetime."""
         outputs = OutputSpec(video=True, ttl_s=ttl_s)
@@ -64,10 +72,12 @@ class Shop:
 
     async def put(self, request_id: str, output: str, data: bytes) -> ArtifactRecord:
         """Store an output of a request, or without one an input."""
+        return await self.put_chunks(request_id, output, chunks_of(data))
 
-        async def chunks() -> AsyncIterator[bytes]:
-            yield data
-
+    async def put_chunks(
+        self, request_id: str, output: str, chunks: AsyncIterator[bytes]
+    ) -> ArtifactRecord:
+        """As `put`, with bytes as they come."""
         record = ArtifactRecord(
             artifact_id=artifact_id_of(request_id, "write", output),
             kind=ArtifactKind.LATENT,
@@ -77,7 +87,7 @@ class Shop:
             created_at=self.clock.now(),
             tenant_id=TENANT,
         )
-        return await self.uploads.put(record, chunks(), "")
+        return await self.uploads.put(record, chunks, "")
 
     async def made(self, request_id: str, *outputs: bytes, ttl_s: int | None = None) -> list[str]:
         """A completed request with these outputs; the ids of its artifacts."""
@@ -142,6 +152,7 @@ async def shop_of(
                 book=book,
                 projector=projector,
                 blobs=blobs,
+                strays=Strays(store, blobs, book, clock, STRAYS_KEPT),
                 clock=clock,
             )
             uploads = Uploads(history, blobs, clock, UploadLimits(1_000_000, 1_000_000))
@@ -154,6 +165,16 @@ async def shop_of(
     finally:
         await book.close()
         await store.close()
+
+
+async def chunks_of(data: bytes) -> AsyncIterator[bytes]:
+    """The bytes as they are put."""
+    yield data
+
+
+def is_unreadable(stored: StoredEvent) -> bool:
+    """Whether `tell_unreadable` appended the event."""
+    return stored.schema_version == NEWER
 
 
 async def live_artifacts(store: PostgresEventStore) -> dict[str, str]:

@@ -29,10 +29,13 @@ def life_of(*events: BlobEvent) -> BlobLife:
 
 
 def test_bytes_are_used_then_removed_then_may_come_again() -> None:
-    assert life_of(USED, USED) == BlobLife()
-    assert life_of(USED, DECIDED) == BlobLife(removing=True)
+    used = frozenset({RECORD.artifact_id})
+    assert life_of(USED, USED) == BlobLife(artifact_ids=used)
+    assert life_of(USED, DECIDED) == BlobLife(removing=True, artifact_ids=used)
     assert life_of(USED, DECIDED, REMOVED) == BlobLife(removed=True)
-    assert life_of(USED, DECIDED, REMOVED, USED) == BlobLife()
+    assert life_of(USED, DECIDED, REMOVED, USED) == BlobLife(artifact_ids=used)
+    # Bytes that no record ever named may go, too.
+    assert life_of(DECIDED, REMOVED) == BlobLife(removed=True)
 
 
 @pytest.mark.parametrize(
