@@ -19,7 +19,8 @@ FastVideoError
 Domain errors know no transport: the gateway maps them to gRPC and HTTP.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
 from typing import ClassVar, Self
 
 
@@ -62,6 +63,20 @@ class InvalidField(FastVideoError):
         )
         self.field = field
         self.allowed = allowed
+
+    @classmethod
+    def unknown(cls, field: str, known: Iterable[str]) -> Self:
+        """A name that nothing has, with the one that may have been meant and all that there are."""
+        names = list(known)
+        allowed = ", ".join(names) or "nothing"
+        meant = get_close_matches(field.rpartition(".")[2], names, 1)
+        near = "".join(f"did you mean {name}? " for name in meant)
+        return cls.retold(
+            f"{field} is not known; {near}allowed: {allowed}",
+            field=field,
+            attributes={"allowed": allowed},
+            reason="UNKNOWN_FIELD",
+        )
 
     @classmethod
     def retold(

@@ -4,7 +4,6 @@ import asyncio
 import uuid
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
-from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
@@ -22,11 +21,10 @@ from fastvideo.api.sessions.v1 import sessions_pb2_grpc
 from fastvideo.artifacts.types import ArtifactKind, ArtifactRecord
 from fastvideo.client.batch_file import BatchItem
 from fastvideo.client.batches import AT_ONCE, BatchResult, OnItem, run_batch
-from fastvideo.client.calls import CallPolicy, Calls
+from fastvideo.client.calls import CallPolicy, Calls, check_address, check_timeout
 from fastvideo.client.downloads import Download, save
 from fastvideo.client.ending import (
     abandon,
-    check_timeout,
     require_completed,
     waited,
     within,
@@ -39,7 +37,18 @@ from fastvideo.client.past_calls import PastCalls
 from fastvideo.client.session import AsyncSession
 from fastvideo.client.session_calls import SessionCalls
 from fastvideo.client.showing import INLINE_BYTES_MAX, shown
-from fastvideo.client.submission import NamedSampling, named_as_given, renamed, submit_message
+from fastvideo.client.submission import (
+    NamedSampling,
+    check_names,
+    filled,
+    instance,
+    keywords,
+    member,
+    named_as_given,
+    renamed,
+    sampled,
+    submit_message,
+)
 from fastvideo.client.summaries import model_description, model_summary
 from fastvideo.client.types import DEFAULT_MODEL_ID, ModelDescription, ModelSummary, Page
 from fastvideo.client.uploads import Source, upload
@@ -85,6 +94,7 @@ class AsyncClient(SessionCalls, PastCalls):
         tls: ClientTls | None = None,
         policy: CallPolicy | None = None,
     ) -> None:
+        check_address(address)
         self.address = address
         self._policy = policy or CallPolicy()
         self._calls = Calls(address, self._policy, tls)
@@ -155,12 +165,14 @@ class AsyncClient(SessionCalls, PastCalls):
         if image is not None and not isinstance(image, ArtifactRecord):
             with renamed({"source": "image"}):
                 image = await self.upload(image)
+        if named:
+            check_names(named, keywords(self.submit))
         request = submit_message(
             prompt=prompt,
             negative_prompt=negative_prompt,
             image_id="" if image is None else image.artifact_id,
             model_id=model_id,
-            sampling=replace(sampling, **named),
+            sampling=sampled(sampling, named),
             outputs=outputs,
             session_id=session_id,
             priority=priority,
@@ -173,23 +185,27 @@ class AsyncClient(SessionCalls, PastCalls):
 
     async def get(self, request_id: str, *, timeout_s: float | None = None) -> Generation:
         """Where a request stands. Raises NotFound, also for one that was deleted."""
-        request = gateway_pb2.GetRequestRequest(request_id=request_id)
+        request = filled(gateway_pb2.GetRequestRequest(), request_id=request_id)
         return _generation((await self._calls(self._gateway.GetRequest, request, timeout_s)).state)
 
     async def list(
         self,
         *,
-        status: RequestStatus | None = None,
+        status: RequestStatus | str | None = None,
         session_id: str = "",
         page_size: int = 0,
         page_token: str = "",
     ) -> Page[Generation]:
         """Requests, newest first; a page size of 0 takes the server's."""
-        request = gateway_pb2.ListRequestsRequest(
-            page_size=page_size, page_token=page_token, session_id=session_id
+        request = filled(
+            gateway_pb2.ListRequestsRequest(),
+            page_size=page_size,
+            page_token=page_token,
+            session_id=session_id,
         )
         if status is not None:
-            request.status = request_pb2.RequestStatus.Value(f"REQUEST_STATUS_{status.upper()}")
+            name = member("status", status, RequestStatus).upper()
+            request.status = request_pb2.RequestStatus.Value(f"REQUEST_STATUS_{name}")
         answer = await self._calls(self._gateway.ListRequests, request)
         return Page(tuple(map(_generation, answer.states)), answer.next_page_token)
 
@@ -235,12 +251,17 @@ class AsyncClient(SessionCalls, PastCalls):
         With `loop`, a node of its program, or `stream`, the name of an output stream, only that
         part is cancelled and the rest goes on. Of a request that has ended nothing changes.
         """
+        request_id = instance("request_id", request_id, str)
+        if loop and stream:
+            raise InvalidField("stream", stream, "left out when loop is given")
         scope = CancelScope(kind=CancelScopeKind.REQUEST, target_id=request_id)
         if loop:
             scope = CancelScope(kind=CancelScopeKind.LOOP, target_id=f"{request_id}/{loop}")
         elif stream:
             scope = CancelScope(kind=CancelScopeKind.STREAM, target_id=f"{request_id}/{stream}")
-        request = gateway_pb2.CancelRequestRequest(scope=wire.to_proto(scope), reason=reason)
+        request = filled(
+            gateway_pb2.CancelRequestRequest(scope=wire.to_proto(scope)), reason=reason
+        )
         return _generation((await self._calls(self._gateway.CancelRequest, request)).state)
 
     async def delete(self, request_id: str, *, timeout_s: float = DELETE_S) -> None:
@@ -249,7 +270,7 @@ class AsyncClient(SessionCalls, PastCalls):
         A second time changes nothing. Raises NotFound, and Unavailable, DELETE_PENDING, when it
         did not end in time.
         """
-        request = gateway_pb2.DeleteRequestRequest(request_id=request_id)
+        request = filled(gateway_pb2.DeleteRequestRequest(), request_id=request_id)
         await self._calls(self._gateway.DeleteRequest, request, timeout_s)
 
     async def generate(
@@ -267,6 +288,7 @@ class AsyncClient(SessionCalls, PastCalls):
         Raises what the request failed of, and Cancelled when somebody cancelled it.
         """
         check_timeout(timeout_s)
+        check_names(options, keywords(self.submit, self.generate))
         with tracing.span("fastvideo.generate", kind=SpanKind.CLIENT):
             submitted = await self.submit(prompt, **options)
             ended = await self.wait(
@@ -287,6 +309,7 @@ class AsyncClient(SessionCalls, PastCalls):
         `request` is its state or its id. Files above `inline_bytes_max` are named, not shown.
         """
         state = await self.get(request) if isinstance(request, str) else request
+        instance("request", state, RequestState)
         return await shown(self._artifacts, state, self._policy, inline_bytes_max)
 
     # -- artifacts -------------------------------------------------------------------------
@@ -339,7 +362,7 @@ class AsyncClient(SessionCalls, PastCalls):
 
     async def describe_model(self, model_id: str) -> ModelDescription:
         """A model's card: components, loops, sampling defaults and bounds. Raises NotFound."""
-        request = gateway_pb2.DescribeModelRequest(model_id=model_id)
+        request = filled(gateway_pb2.DescribeModelRequest(), model_id=model_id)
         return model_description(await self._calls(self._gateway.DescribeModel, request))
 
     async def deployment(self) -> tuple[EngineOffer, ...]:

@@ -138,6 +138,8 @@ async def run_batch(
     holds another thing's manifest.
     """
     _check_ids(items)
+    if not (isinstance(at_once, int) and at_once >= 1):
+        raise InvalidField("at_once", at_once, "a whole number, 1 or more")
     manifest = await asyncio.to_thread(_Manifest.open, folder / MANIFEST)
     places, noting = asyncio.Semaphore(at_once), asyncio.Lock()
 
@@ -167,6 +169,8 @@ def _check_ids(items: Sequence[BatchItem]) -> None:
     """Ids name files, and lines of the manifest."""
     seen: set[str] = set()
     for index, item in enumerate(items):
+        if not isinstance(item, BatchItem):
+            raise InvalidField(f"items[{index}]", item, "a BatchItem")
         if ID.fullmatch(item.id) is None or item.id in seen:
             raise InvalidField(f"items[{index}].id", item.id, "a file's name, of one item alone")
         seen.add(item.id)

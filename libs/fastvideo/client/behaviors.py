@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 from fastvideo import wire
 from fastvideo.api.events.v1 import log_pb2
 from fastvideo.client.calls import Calls
+from fastvideo.client.submission import carrying
 from fastvideo.scheduling.traces import BehaviorRecorded
 
 if TYPE_CHECKING:
@@ -24,7 +25,8 @@ async def behaviors(
     token, left = "", limit
     while left is None or left > 0:
         size = PAGE_SIZE if left is None else min(left, PAGE_SIZE)
-        request = log_pb2.ListBehaviorsRequest(where=where, page_size=size, page_token=token)
+        with carrying("where", where):
+            request = log_pb2.ListBehaviorsRequest(where=where, page_size=size, page_token=token)
         answer = await calls(stub.ListBehaviors, request)
         for message in answer.behaviors:
             yield wire.from_proto(BehaviorRecorded, message)

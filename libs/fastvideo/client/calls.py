@@ -7,6 +7,7 @@ they may.
 import asyncio
 import os
 import random
+import re
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
@@ -21,6 +22,11 @@ from fastvideo.rpc.errors import from_rpc_error
 from fastvideo.rpc.tls import ClientTls
 
 CLIENT_CLOSED: Final = "CLIENT_CLOSED"
+
+# Without a port gRPC would take 443 and wait for somebody to answer there.
+_ADDRESS: Final = re.compile(
+    r"(\[[0-9a-fA-F:.%]+\]|[^\s/:\[\]]+):[0-9]{1,5}|(dns|ipv4|ipv6|unix|xds):\S+"
+)
 
 RequestT = TypeVar("RequestT")
 RequestT_contra = TypeVar("RequestT_contra", contravariant=True)
@@ -72,6 +78,20 @@ def typed_errors() -> Iterator[None]:
             raise
         # Nobody cancelled the task: gRPC ends so what runs on a channel that is closed.
         raise closed_meanwhile() from error
+
+
+def check_address(address: str) -> None:
+    """Raise InvalidField for what is neither "host:port" nor one of gRPC's own names."""
+    if not isinstance(address, str) or _ADDRESS.fullmatch(address) is None:
+        raise InvalidField(
+            "address", address, '"host:port" of a gateway\'s gRPC, such as "127.0.0.1:50051"'
+        )
+
+
+def check_timeout(timeout_s: float | None) -> None:
+    """Raise InvalidField for a time that is none."""
+    if timeout_s is not None and not (isinstance(timeout_s, int | float) and timeout_s > 0):
+        raise InvalidField("timeout_s", timeout_s, "more than 0 seconds, or None")
 
 
 def client_closed() -> FailedPrecondition:
@@ -199,8 +219,7 @@ class Calls:
 
     def within(self, timeout_s: float | None) -> CallPolicy:
         """The policy with another bound, if there is one. Raises InvalidField for none above 0."""
+        check_timeout(timeout_s)
         if timeout_s is None:
             return self.policy
-        if not timeout_s > 0:
-            raise InvalidField("timeout_s", timeout_s, "more than 0 seconds")
         return replace(self.policy, timeout_s=timeout_s)

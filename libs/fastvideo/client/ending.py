@@ -5,9 +5,10 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import aclosing, asynccontextmanager, suppress
 from typing import Any
 
+from fastvideo.client.calls import check_timeout
 from fastvideo.client.generation import ENDED
 from fastvideo.client.waiting import shows_waiting
-from fastvideo.errors import Cancelled, DeadlineExceeded, FastVideoError, InvalidField
+from fastvideo.errors import Cancelled, DeadlineExceeded, FastVideoError
 from fastvideo.events.types import Event
 from fastvideo.requests.types import RequestState, RequestStatus
 
@@ -48,12 +49,6 @@ async def abandon(cancelling: Awaitable[Any]) -> None:
     # Whoever leaves is told why it left, not that the server could not be told.
     with suppress(FastVideoError):
         await asyncio.shield(asyncio.ensure_future(cancelling))
-
-
-def check_timeout(timeout_s: float | None) -> None:
-    """Raise InvalidField for a time that is none."""
-    if timeout_s is not None and not timeout_s > 0:
-        raise InvalidField("timeout_s", timeout_s, "more than 0 seconds, or None")
 
 
 def too_late(subject: str, timeout_s: float | None) -> DeadlineExceeded:

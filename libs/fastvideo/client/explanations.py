@@ -8,6 +8,7 @@ from fastvideo.api.gateway.v1 import gateway_pb2
 from fastvideo.client import cards
 from fastvideo.client.calls import Calls
 from fastvideo.client.generation import same_fields
+from fastvideo.client.submission import filled, instance
 from fastvideo.explain.types import ExplainedUnit, Explanation
 
 if TYPE_CHECKING:
@@ -46,9 +47,11 @@ async def explain(
     pages: list[Explained] = []
     token = ""
     while True:
-        left = max(1, units_max - len(units))
-        request = gateway_pb2.ExplainRequestRequest(
-            request_id=request_id, page_size=min(left, UNITS_PER_PAGE), page_token=token
+        left = max(1, instance("units_max", units_max, int) - len(units))
+        request = filled(
+            gateway_pb2.ExplainRequestRequest(page_size=min(left, UNITS_PER_PAGE)),
+            request_id=request_id,
+            page_token=token,
         )
         answer = await calls(stub.ExplainRequest, request, timeout_s)
         page = wire.from_proto(Explained, answer.explanation)

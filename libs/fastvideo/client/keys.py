@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from fastvideo import wire
 from fastvideo.api.gateway.v1 import keys_pb2
 from fastvideo.client.calls import Calls, typed_errors
+from fastvideo.client.submission import carrying, filled, instance, moment
 from fastvideo.client.sync_event_log import Runs
 from fastvideo.client.types import Page
 from fastvideo.requests.tenants import TenantPolicy
@@ -60,9 +61,9 @@ class KeyClient:
         Not tried again when nobody answers: the key might be there, and its text lost. Look for it
         with `list` then.
         """
-        request = keys_pb2.CreateKeyRequest(name=name, tenant_id=tenant_id, role=role)
+        request = filled(keys_pb2.CreateKeyRequest(), name=name, tenant_id=tenant_id, role=role)
         if expires_at is not None:
-            request.expires_at.FromDatetime(expires_at)
+            request.expires_at.FromDatetime(moment("expires_at", expires_at))
         self._calls.check()
         with typed_errors():
             answer = await self._stub.CreateKey(request, timeout=self._calls.policy.timeout_s)
@@ -72,26 +73,31 @@ class KeyClient:
         self, *, tenant_id: str = "", page_size: int = 0, page_token: str = ""
     ) -> Page[ApiKeyInfo]:
         """Keys, the newest first, of one tenant or of all, those that ended too."""
-        request = keys_pb2.ListKeysRequest(
-            tenant_id=tenant_id, page_size=page_size, page_token=page_token
+        request = filled(
+            keys_pb2.ListKeysRequest(),
+            tenant_id=tenant_id,
+            page_size=page_size,
+            page_token=page_token,
         )
         answer = await self._calls(self._stub.ListKeys, request)
         return Page(tuple(map(_info, answer.keys)), answer.next_page_token)
 
     async def revoke(self, key_id: str) -> ApiKeyInfo:
         """End a key; calls that run with it end too. A second time changes nothing."""
-        request = keys_pb2.RevokeKeyRequest(key_id=key_id)
+        request = filled(keys_pb2.RevokeKeyRequest(), key_id=key_id)
         return _info((await self._calls(self._stub.RevokeKey, request)).key)
 
     async def policy(self, tenant_id: str = "") -> TenantPolicy:
         """What a tenant may use; without one, the caller's own."""
-        request = keys_pb2.GetTenantPolicyRequest(tenant_id=tenant_id)
+        request = filled(keys_pb2.GetTenantPolicyRequest(), tenant_id=tenant_id)
         answer = await self._calls(self._stub.GetTenantPolicy, request)
         return wire.from_proto(TenantPolicy, answer.policy)
 
     async def set_policy(self, tenant_id: str, policy: TenantPolicy) -> TenantPolicy:
         """Set the whole policy of a tenant."""
-        request = keys_pb2.SetTenantPolicyRequest(tenant_id=tenant_id, policy=wire.to_proto(policy))
+        request = filled(keys_pb2.SetTenantPolicyRequest(), tenant_id=tenant_id)
+        with carrying("policy", instance("policy", policy, TenantPolicy)):
+            wire.fill_proto(policy, request.policy)
         answer = await self._calls(self._stub.SetTenantPolicy, request)
         return wire.from_proto(TenantPolicy, answer.policy)
 

@@ -1,5 +1,6 @@
 """The calls of a client that are about what happened: explained, replayed, recorded."""
 
+import dataclasses
 import uuid
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -10,6 +11,7 @@ from fastvideo.client.behaviors import behaviors
 from fastvideo.client.calls import Calls
 from fastvideo.client.explanations import Explained, explain
 from fastvideo.client.replays import OnTold, logged_run, run_replay
+from fastvideo.client.submission import carrying, check_names, member
 from fastvideo.replay.types import LoggedRun, ReplayKind, ReplayReport, ReplayRequest
 from fastvideo.scheduling.traces import BehaviorRecorded, ParityChecked
 
@@ -49,7 +51,12 @@ class PastCalls:
         whose `equal` is False raises nothing.
         """
         self._calls.check()
-        request = ReplayRequest(kind=ReplayKind(kind), subject_id=subject_id, **options)
+        check_names(options, (field.name for field in dataclasses.fields(ReplayRequest)))
+        options["kind"] = member("kind", kind, ReplayKind)
+        for name, value in {**options, "subject_id": subject_id}.items():
+            with carrying(name, value):
+                wire.to_proto(ReplayRequest(**{"kind": options["kind"], name: value}))
+        request = ReplayRequest(subject_id=subject_id, **options)
         return await run_replay(self._replays, request, on_told)
 
     async def logged_run(self, request_id: str) -> LoggedRun:

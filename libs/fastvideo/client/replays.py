@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 from fastvideo import wire
 from fastvideo.api.replay.v1 import replay_pb2
 from fastvideo.client.calls import Calls, typed_errors
+from fastvideo.client.submission import filled
 from fastvideo.errors import Unavailable
 from fastvideo.replay.types import (
     Comparison,
@@ -51,6 +52,6 @@ def taken(response: replay_pb2.ReplayResponse, on_told: OnTold | None) -> Replay
 
 async def logged_run(stub: "ReplayServiceAsyncStub", request_id: str, calls: Calls) -> LoggedRun:
     """What the log says of a request's run."""
-    asked = replay_pb2.GetLoggedRunRequest(request_id=request_id)
+    asked = filled(replay_pb2.GetLoggedRunRequest(), request_id=request_id)
     answer = await calls(stub.GetLoggedRun, asked, max(calls.policy.timeout_s, READ_S_MIN))
     return wire.from_proto(LoggedRun, answer.run)

@@ -1,12 +1,14 @@
 """A session in use: what is pushed and asked in it, and its end."""
 
+from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from fastvideo.client.generation import Generation
 from fastvideo.client.session_calls import SessionInfo
+from fastvideo.client.submission import check_names, keywords
 from fastvideo.client.types import DEFAULT_MODEL_ID
-from fastvideo.errors import FailedPrecondition
+from fastvideo.errors import FailedPrecondition, InvalidField
 from fastvideo.sessions.types import PushedText
 
 if TYPE_CHECKING:
@@ -21,6 +23,7 @@ class AsyncSession:
     """
 
     def __init__(self, client: "AsyncClient", session_id: str, options: dict[str, Any]) -> None:
+        check_options(client.create_session, session_id, options)
         self._client = client
         self._given_id = session_id
         self._options = options
@@ -62,6 +65,16 @@ class AsyncSession:
     async def generate(self, prompt: str, **options: Any) -> Generation:
         """Submit and wait; `options` are those of `AsyncClient.generate`."""
         return await self._client.generate(prompt, **in_session(opened(self._opened), options))
+
+
+def check_options(
+    create: Callable[..., Any], session_id: str, options: Mapping[str, object]
+) -> None:
+    """Raise InvalidField for an option that there is not, and for one of a session that is."""
+    check_names(options, keywords(create))
+    if session_id and options:
+        name, value = next(iter(options.items()))
+        raise InvalidField(name, value, "left out for a session that is there already")
 
 
 def opened(state: SessionInfo | None) -> SessionInfo:

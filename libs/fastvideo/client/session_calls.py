@@ -10,7 +10,7 @@ from fastvideo.api.sessions.v1 import sessions_pb2
 from fastvideo.client import cards
 from fastvideo.client.calls import Calls
 from fastvideo.client.generation import same_fields
-from fastvideo.client.submission import set_field
+from fastvideo.client.submission import filled, member
 from fastvideo.client.types import DEFAULT_MODEL_ID, Page
 from fastvideo.errors import InvalidField
 from fastvideo.sessions.types import PushedText, SessionConditioning, SessionState
@@ -60,14 +60,17 @@ class SessionCalls:
         "pushed" the texts that `push_text` gave, "memory" those and the prompts of its earlier
         requests. Raises InvalidField naming the argument, and NotFound for a model.
         """
-        request = sessions_pb2.CreateSessionRequest(
-            model_ids=model_ids,
-            conditioning=_conditioning(conditioning),
+        mode = member("conditioning", conditioning, SessionConditioning).upper()
+        request = filled(
+            sessions_pb2.CreateSessionRequest(
+                model_ids=_model_ids(model_ids),
+                conditioning=session_pb2.SessionConditioning.Value(f"SESSION_CONDITIONING_{mode}"),
+            ),
+            user_id=user_id,
+            inactivity_timeout_s=inactivity_timeout_s,
+            prompt_memory_limit=prompt_memory_limit,
             idempotency_key=idempotency_key or uuid.uuid4().hex,
         )
-        set_field(request, "user_id", user_id)
-        set_field(request, "inactivity_timeout_s", inactivity_timeout_s)
-        set_field(request, "prompt_memory_limit", prompt_memory_limit)
         return _session((await self._calls(self._sessions.CreateSession, request)).state)
 
     async def push_text(
@@ -85,20 +88,26 @@ class SessionCalls:
         conditioning says. Raises InvalidField naming `role` or `text`, NotFound, and
         FailedPrecondition, SESSION_CLOSED.
         """
-        request = sessions_pb2.PushTextRequest(idempotency_key=idempotency_key or uuid.uuid4().hex)
-        for name, value in (("session_id", session_id), ("role", role), ("text", text)):
-            set_field(request, name, value)
+        request = filled(
+            sessions_pb2.PushTextRequest(),
+            session_id=session_id,
+            role=role,
+            text=text,
+            idempotency_key=idempotency_key or uuid.uuid4().hex,
+        )
         answer = await self._calls(self._sessions.PushText, request)
         return wire.from_proto(PushedText, answer.pushed)
 
     async def get_session(self, session_id: str) -> SessionInfo:
         """Where a session stands. Raises NotFound."""
-        request = sessions_pb2.GetSessionRequest(session_id=session_id)
+        request = filled(sessions_pb2.GetSessionRequest(), session_id=session_id)
         return _session((await self._calls(self._sessions.GetSession, request)).state)
 
     async def list_sessions(self, *, page_size: int = 0, page_token: str = "") -> Page[SessionInfo]:
         """Sessions, newest first; a page size of 0 takes the server's."""
-        request = sessions_pb2.ListSessionsRequest(page_size=page_size, page_token=page_token)
+        request = filled(
+            sessions_pb2.ListSessionsRequest(), page_size=page_size, page_token=page_token
+        )
         answer = await self._calls(self._sessions.ListSessions, request)
         return Page(tuple(map(_session, answer.states)), answer.next_page_token)
 
@@ -107,17 +116,15 @@ class SessionCalls:
 
         Raises NotFound.
         """
-        request = sessions_pb2.CloseSessionRequest(session_id=session_id)
+        request = filled(sessions_pb2.CloseSessionRequest(), session_id=session_id)
         return _session((await self._calls(self._sessions.CloseSession, request)).state)
 
 
-def _conditioning(given: SessionConditioning | str) -> session_pb2.SessionConditioning.ValueType:
-    try:
-        mode = SessionConditioning(given)
-    except ValueError as error:
-        allowed = ", ".join(SessionConditioning)
-        raise InvalidField("conditioning", given, allowed) from error
-    return session_pb2.SessionConditioning.Value(f"SESSION_CONDITIONING_{mode.upper()}")
+def _model_ids(given: Sequence[str]) -> Sequence[str]:
+    # A text is a sequence of texts, too.
+    if isinstance(given, str) or not all(isinstance(one, str) for one in given):
+        raise InvalidField("model_ids", given, "a list of the ids of models")
+    return given
 
 
 def _session(message: Any) -> SessionInfo:

@@ -1,11 +1,13 @@
-"""A submit as a message; what the wire cannot carry is refused before it is sent."""
+"""What is asked as messages; what the wire cannot carry is refused before it is sent."""
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+import inspect
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
+from enum import StrEnum
 from types import MappingProxyType
-from typing import Any, Final, TypedDict
+from typing import Any, Final, TypedDict, TypeVar, Unpack
 
 from fastvideo import wire
 from fastvideo.api.common.v1 import request_pb2
@@ -13,6 +15,10 @@ from fastvideo.api.gateway.v1 import gateway_pb2
 from fastvideo.errors import InvalidField
 from fastvideo.requests.inputs import IMAGE, IMAGE_TO_VIDEO
 from fastvideo.requests.types import OutputSpec, SamplingOverrides
+
+D = TypeVar("D")
+E = TypeVar("E", bound=StrEnum)
+M = TypeVar("M")
 
 # Where `submit_message` puts the texts and the image.
 _ARGUMENTS: Final[Mapping[str, str]] = MappingProxyType(
@@ -60,22 +66,80 @@ def submit_message(
         image = request_pb2.ImagePart(role=IMAGE, artifact_id=image_id)
         inputs.append(request_pb2.InputPart(image=image))
     request = gateway_pb2.SubmitRequestRequest(
-        idempotency_key=idempotency_key,
         kind=request_pb2.REQUEST_KIND_GENERATION,
         program_id=IMAGE_TO_VIDEO if image_id else "",
         inputs=inputs,
-        outputs=wire.to_proto(outputs),
     )
-    _set(request, "model_id", model_id, "model_id")
-    _set(request, "session_id", session_id, "session_id")
-    _set(request, "priority", priority, "priority")
+    filled(
+        request,
+        model_id=model_id,
+        session_id=session_id,
+        priority=priority,
+        idempotency_key=idempotency_key,
+    )
     for field in dataclasses.fields(sampling):
         value = getattr(sampling, field.name)
         if value is not None:
             _set(request.sampling, field.name, value, f"sampling.{field.name}")
     if deadline is not None:
-        request.deadline.FromDatetime(deadline)
+        request.deadline.FromDatetime(moment("deadline", deadline))
+    with carrying("outputs", instance("outputs", outputs, OutputSpec)):
+        wire.fill_proto(outputs, request.outputs)
     return request
+
+
+def sampled(sampling: SamplingOverrides, named: Mapping[str, Any]) -> SamplingOverrides:
+    """Sampling with what was named beside it."""
+    return dataclasses.replace(instance("sampling", sampling, SamplingOverrides), **named)
+
+
+def check_names(given: Iterable[str], known: Iterable[str]) -> None:
+    """Raise InvalidField for the first argument that there is not, with what may be meant."""
+    names = tuple(dict.fromkeys(known))
+    for name in given:
+        if name not in names:
+            raise InvalidField.unknown(name, names)
+
+
+def keywords(*methods: Callable[..., Any]) -> Iterator[str]:
+    """What methods take by name."""
+    for method in methods:
+        for parameter in inspect.signature(method).parameters.values():
+            if parameter.kind is parameter.KEYWORD_ONLY:
+                yield parameter.name
+            elif parameter.annotation == Unpack[NamedSampling]:
+                yield from NamedSampling.__annotations__
+
+
+def instance(name: str, value: Any, cls: type[D]) -> D:
+    """The value of an argument. Raises InvalidField when it is of another class."""
+    if not isinstance(value, cls):
+        raise InvalidField(name, value, f"a value of type {cls.__name__}")
+    return value
+
+
+def moment(name: str, value: Any) -> datetime:
+    """The time of an argument. Raises InvalidField for one without its zone."""
+    if not isinstance(value, datetime) or value.tzinfo is None:
+        raise InvalidField(name, value, "a datetime with its zone, such as datetime.now(UTC)")
+    return value
+
+
+@contextmanager
+def carrying(name: str, value: object) -> Iterator[None]:
+    """Let what the wire cannot carry be refused by the name of its argument."""
+    try:
+        yield
+    except (TypeError, ValueError, KeyError) as error:
+        raise InvalidField(name, value, f"what can be sent: {error}") from error
+
+
+def member(name: str, value: Any, cls: type[E]) -> E:
+    """The member that an argument says. Raises InvalidField naming all that there are."""
+    try:
+        return cls(value)
+    except ValueError as error:
+        raise InvalidField(name, value, ", ".join(cls)) from error
 
 
 @contextmanager
@@ -112,9 +176,11 @@ def _set(message: Any, name: str, value: Any, subject: str) -> None:
         raise InvalidField(subject, value, _allowed(message, name)) from error
 
 
-def set_field(message: Any, name: str, value: Any) -> None:
-    """Set a field of a message that has an argument's name. Raises InvalidField naming it."""
-    _set(message, name, value, name)
+def filled(message: M, **fields: Any) -> M:
+    """The message with fields that have arguments' names. Raises InvalidField naming one."""
+    for name, value in fields.items():
+        _set(message, name, value, name)
+    return message
 
 
 def _allowed(message: Any, name: str) -> str:
@@ -125,5 +191,6 @@ def _allowed(message: Any, name: str) -> str:
         field.TYPE_INT32: "a whole number of 32 bits",
         field.TYPE_UINT32: "a whole number from 0 to 4,294,967,295",
         field.TYPE_INT64: "a whole number of 64 bits",
+        field.TYPE_UINT64: "a whole number from 0 on, of 64 bits",
         field.TYPE_DOUBLE: "a number",
     }[field.type]

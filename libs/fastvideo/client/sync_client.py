@@ -11,11 +11,12 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 from opentelemetry.trace import SpanKind
 
 from fastvideo.client.async_client import AsyncClient
-from fastvideo.client.calls import CallPolicy, closed_meanwhile
-from fastvideo.client.ending import check_timeout, require_completed, too_late
+from fastvideo.client.calls import CallPolicy, check_address, check_timeout, closed_meanwhile
+from fastvideo.client.ending import require_completed, too_late
 from fastvideo.client.generation import Generation
 from fastvideo.client.keys import SyncKeyClient
 from fastvideo.client.notebook import in_notebook
+from fastvideo.client.submission import check_names, keywords
 from fastvideo.client.sync_event_log import SyncLogClient
 from fastvideo.client.sync_session import Session
 from fastvideo.client.waiting import shows_waiting
@@ -58,6 +59,7 @@ class Client:
         tls: ClientTls | None = None,
         policy: CallPolicy | None = None,
     ) -> None:
+        check_address(address)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(
             target=self._loop.run_forever, name="fastvideo-client", daemon=True
@@ -173,6 +175,7 @@ class Client:
     ) -> Generation:
         """Submit and wait, in one trace; see `AsyncClient.generate`."""
         check_timeout(timeout_s)
+        check_names(options, keywords(self.submit, self.generate))
         with tracing.span("fastvideo.generate", kind=SpanKind.CLIENT):
             submitted = self.submit(prompt, **options)
             ended = self.wait(

@@ -4,7 +4,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from fastvideo.client.generation import Generation
-from fastvideo.client.session import in_session, opened
+from fastvideo.client.session import check_options, in_session, opened
 from fastvideo.client.session_calls import SessionInfo
 from fastvideo.sessions.types import PushedText
 
@@ -16,6 +16,7 @@ class Session:
     """`with client.session(conditioning="memory") as session:`; see `AsyncSession`."""
 
     def __init__(self, client: "Client", session_id: str, options: dict[str, Any]) -> None:
+        check_options(client.create_session, session_id, options)
         self._client = client
         self._given_id = session_id
         self._options = options

@@ -12,7 +12,8 @@ from fastvideo.api.common.v1 import artifact_pb2
 from fastvideo.artifacts.input_files import FIELD, UPLOAD_BYTES_MAX, too_large
 from fastvideo.artifacts.types import ArtifactKind, ArtifactRecord
 from fastvideo.client.calls import CallPolicy, call
-from fastvideo.client.submission import renamed
+from fastvideo.client.submission import member, renamed
+from fastvideo.errors import InvalidField
 
 if TYPE_CHECKING:
     from fastvideo.api.artifacts.v1.artifacts_pb2_grpc import ArtifactServiceAsyncStub
@@ -31,6 +32,9 @@ async def upload(
     Raises OSError for a path that cannot be read, InvalidField naming `source` for a file that
     is none of its kind, and ResourceExhausted for one that is too large.
     """
+    kind = member("kind", kind, ArtifactKind)
+    if not isinstance(source, bytes | str | Path):
+        raise InvalidField("source", source, "the path of a file, or its bytes")
     data = source if isinstance(source, bytes) else await asyncio.to_thread(_read, Path(source))
     if len(data) > UPLOAD_BYTES_MAX:
         raise too_large()

@@ -8,6 +8,7 @@ from fastvideo import wire
 from fastvideo.api.gateway.v1 import gateway_pb2, gateway_pb2_grpc
 from fastvideo.client.calls import Backoff, CallPolicy, call, typed_errors
 from fastvideo.client.generation import ENDED
+from fastvideo.client.submission import filled
 from fastvideo.errors import CorruptLog, Unavailable
 from fastvideo.events.catalog import TERMINAL, is_unknown, typed
 from fastvideo.events.types import Event
@@ -53,7 +54,9 @@ async def _stream(
     stub: "gateway_pb2_grpc.GatewayServiceAsyncStub", request_id: str, after_sequence: int
 ) -> AsyncGenerator[Event, None]:
     """One uncut stretch, each sequence number one above the last."""
-    request = gateway_pb2.WatchRequestRequest(request_id=request_id, after_sequence=after_sequence)
+    request = filled(
+        gateway_pb2.WatchRequestRequest(), request_id=request_id, after_sequence=after_sequence
+    )
     sequence = after_sequence
     with typed_errors():
         stream = stub.WatchRequest(request)
