@@ -16,7 +16,9 @@ Families = Annotated[
 ]
 Checkpoints = Annotated[
     Path | None,
-    typer.Option("--checkpoints", help="Folder of checkpoints, one subfolder a model."),
+    typer.Option(
+        "--checkpoints", metavar="DIR", help="Folder of checkpoints, one subfolder a model."
+    ),
 ]
 
 
@@ -65,7 +67,7 @@ def describe(
     subject: Annotated[
         str,
         typer.Argument(
-            metavar="[MODEL|DIR|HOST:PORT]",
+            metavar="MODEL|DIR|HOST:PORT",
             help="A model's id, a folder to validate, or a gateway; else the running stack.",
         ),
     ] = "",

@@ -19,23 +19,28 @@ def batch(
     file: Annotated[
         Path,
         typer.Argument(
-            metavar="FILE", help="JSON lines: id, prompt, model, sampling, outputs, ..."
+            metavar="FILE",
+            help='A JSON object a line: "prompt", and as needed "id", "model", "negative_prompt", '
+            '"image", "sampling", "outputs", "priority".',
         ),
     ],
-    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Where the files go.")],
+    out: Annotated[
+        Path, typer.Option("--out", metavar="DIR", help="Where the files and the manifest go.")
+    ],
     at_once: Annotated[
         int, typer.Option("--at-once", min=1, max=1_000, help="Requests in flight at a time.")
     ] = 16,
     retry_failed: Annotated[
-        bool, typer.Option("--retry-failed", help="Ask anew for what failed in an earlier run.")
+        bool, typer.Option("--retry-failed", help="Ask again for what failed in an earlier run.")
     ] = False,
     gateway: Gateway = "",
     data: DataOption = None,
     as_json: AsJson = False,
 ) -> None:
-    """Generate every line of a file; what fails harms no other, and a repeated run goes on.
+    """Generate every line of a file; a line that fails harms no other.
 
-    DIR/manifest.jsonl says what became of each. Exit code 1 when something failed.
+    Run again with the same folder it goes on where it was, after a kill too, and asks nothing
+    twice. DIR/manifest.jsonl says what became of each line. Exit code 1 when one failed.
     """
     from fastvideo.cli.batch_run import run_file
     from fastvideo.cli.config import load_config

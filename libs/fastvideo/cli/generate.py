@@ -19,7 +19,7 @@ def generate(
     prompt: Annotated[str, typer.Argument(help="What to generate.")],
     output: Annotated[
         Path | None,
-        typer.Option("-o", "--output", help="The video file. [default: <request id>.mp4]"),
+        typer.Option("-o", "--output", help="The video file; default: REQUEST.mp4, by its id."),
     ] = None,
     image: Annotated[
         Path | None,
@@ -41,7 +41,9 @@ def generate(
     model: Annotated[str, typer.Option(metavar="ID", help="The model.")] = "moving-digits",
     steps: Annotated[int | None, typer.Option(help="Denoising steps.")] = None,
     guidance: Annotated[float | None, typer.Option(help="Guidance scale.")] = None,
-    seed: Annotated[int | None, typer.Option(help="Seed. [default: a random one, told]")] = None,
+    seed: Annotated[
+        int | None, typer.Option(help="Seed; default: a random one, which is told.")
+    ] = None,
     frames: Annotated[int | None, typer.Option(help="Number of frames.")] = None,
     size: Annotated[str | None, typer.Option(metavar="WxH", help="Pixels, such as 48x48.")] = None,
     fps: Annotated[int | None, typer.Option(help="Frames per second of the file.")] = None,
@@ -73,7 +75,7 @@ def generate(
         typer.Option(
             min=1,
             metavar="SECONDS",
-            help="How long the server keeps what it made. [default: the server's]",
+            help="How long the server keeps what it made; default: its own.",
         ),
     ] = None,
     gateway: Gateway = "",

@@ -26,15 +26,23 @@ def register(parent: typer.Typer) -> None:
 
 
 def create(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Whose it is, or what for.")],
+    name: Annotated[
+        str,
+        typer.Argument(metavar="NAME", help="A name for the list: whose the key is, or what for."),
+    ],
     tenant: Annotated[
-        str, typer.Option("--tenant", metavar="ID", help="Its tenant; default: your own.")
+        str,
+        typer.Option("--tenant", metavar="ID", help="The tenant that it is of; default: your own."),
     ] = "",
     operator: Annotated[
-        bool, typer.Option("--operator", help="It may run the place: keys, log, replays.")
+        bool,
+        typer.Option("--operator", help="For who runs the place: keys, log, replays, metrics."),
     ] = False,
     days: Annotated[
-        float | None, typer.Option(min=0, metavar="N", help="Days that it is good for.")
+        float | None,
+        typer.Option(
+            min=0, metavar="N", help="Days that it is good for; default: until it is revoked."
+        ),
     ] = None,
     gateway: Gateway = "",
     data: DataOption = None,
@@ -49,7 +57,9 @@ def create(
 
 def list_keys(
     tenant: Annotated[str, typer.Option("--tenant", metavar="ID", help="Only this tenant's.")] = "",
-    every: Annotated[bool, typer.Option("--all", help="Those that ended, too.")] = False,
+    every: Annotated[
+        bool, typer.Option("--all", help="Also those that ended: revoked or expired.")
+    ] = False,
     gateway: Gateway = "",
     data: DataOption = None,
     as_json: AsJson = False,
@@ -102,7 +112,10 @@ def set_policy(
         int | None, typer.Option(min=0, help="Requests that have not ended; 0: no limit.")
     ] = None,
     media_ttl: Annotated[
-        int | None, typer.Option(min=0, metavar="S", help="Seconds that files are kept; 0: ever.")
+        int | None,
+        typer.Option(
+            min=0, metavar="S", help="Seconds that files are kept; 0: as the gateway says."
+        ),
     ] = None,
     gateway: Gateway = "",
     data: DataOption = None,

@@ -5,6 +5,7 @@ Modules that a command needs are imported when it runs, so that `fastvideo --hel
 
 import os
 import sys
+from typing import Annotated
 
 import typer
 
@@ -66,12 +67,30 @@ def build() -> typer.Typer:
     serve.register(app)
     stack.register(app)
     app.command("version")(version)
+    app.callback()(_options)
     return app
 
 
 def version() -> None:
     """Print the version."""
     typer.echo(program_version())
+
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        version()
+        raise typer.Exit
+
+
+def _options(
+    _: Annotated[
+        bool,
+        typer.Option(
+            "--version", is_eager=True, callback=_print_version, help="Print the version and exit."
+        ),
+    ] = False,
+) -> None:
+    """What stands before a command; the application has its own help."""
 
 
 def main() -> None:

@@ -20,18 +20,26 @@ def register(app: typer.Typer) -> None:
 
 def route(
     request: Annotated[
-        Path, typer.Argument(metavar="REQUEST.yaml", help="What is asked: model, prompt, sampling.")
+        Path,
+        typer.Argument(
+            metavar="REQUEST.yaml", help="What would be asked: model, prompt, sampling."
+        ),
     ],
     card: Annotated[
         list[Path] | None,
-        typer.Option("--card", help="An engine, as `fastvideo describe --json` wrote it."),
+        typer.Option(
+            "--card",
+            metavar="FILE",
+            help="Engines to choose among, as `fastvideo describe --json` wrote them; repeatable.",
+        ),
     ] = None,
     gateway: Annotated[
         list[str] | None,
         typer.Option(
             "--gateway",
             metavar="HOST:PORT",
-            help="A running deployment, asked now; its engines are named HOST:PORT/ENGINE.",
+            help="A running deployment to choose among, asked now; its engines are named "
+            "HOST:PORT/ENGINE. Repeatable.",
         ),
     ] = None,
     family: Annotated[
@@ -40,7 +48,7 @@ def route(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Choose the engine that is predicted to have a request done first, among cards and gateways.
+    """Say which engine would have a request done first, among those of cards and gateways.
 
     Nothing is submitted; with cards alone no server is needed.
     """

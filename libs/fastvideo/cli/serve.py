@@ -24,7 +24,7 @@ def register(app: typer.Typer) -> None:
 def serve(
     what: Annotated[
         list[str],
-        typer.Argument(metavar="DIR|MODEL...", help="A folder with the YAML files, or models."),
+        typer.Argument(metavar="DIR|MODEL", help="A folder with the YAML files, or models."),
     ],
     checkpoints: Checkpoints = None,
     family: Families = None,

@@ -30,8 +30,9 @@ DataOption = Annotated[
     Path | None,
     typer.Option(
         "--data",
-        help="Folder for data, logs and state. [default: $FASTVIDEO_DATA, else"
-        " /var/lib/fastvideo for root, ~/.local/share/fastvideo for others]",
+        metavar="DIR",
+        help="Folder for data, logs and state; default: $FASTVIDEO_DATA, else"
+        " /var/lib/fastvideo for root and ~/.local/share/fastvideo for others.",
     ),
 ]
 

@@ -77,7 +77,14 @@ def test_a_variable_that_is_wrong_is_named_in_one_line() -> None:
 def test_the_version_is_that_of_the_package() -> None:
     from importlib.metadata import version
 
-    assert fastvideo("version").stdout.strip() == version("fastvideo-v2")
+    for asked in ("version", "--version"):
+        assert fastvideo(asked).stdout.strip() == version("fastvideo-v2")
+
+
+def test_help_says_what_is_taken_where_an_option_is_left_out() -> None:
+    told = " ".join(fastvideo("generate", "--help", COLUMNS="200").stdout.split())
+    assert "default: REQUEST.mp4" in told
+    assert "default: $FASTVIDEO_DATA" in told
 
 
 def test_the_command_line_and_the_client_load_no_torch() -> None:
