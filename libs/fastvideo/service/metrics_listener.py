@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final
 
 from fastvideo.errors import Unavailable
+from fastvideo.rpc.tls import ServerTls
 from fastvideo.telemetry import metrics
 from fastvideo.telemetry.config import TelemetryConfig
 from fastvideo.telemetry.exposition import Scraper, scraper_of_process
@@ -21,10 +22,12 @@ STOP_S: Final = 1
 
 
 @asynccontextmanager
-async def measured(name: str, config: TelemetryConfig) -> AsyncIterator[str]:
+async def measured(
+    name: str, config: TelemetryConfig, tls: ServerTls | None = None
+) -> AsyncIterator[str]:
     """Be scraped inside the block where the configuration says; gives the address, or nothing.
 
-    Raises Unavailable when the address cannot be bound.
+    With `tls` scrapers are let in as all other callers of the service. Raises Unavailable when the address cannot be bound.
     """
     labels = {SERVICE: name, VERSION: program_version()}
     metrics.observe(BUILD, lambda: [(1, labels)])
@@ -32,12 +35,12 @@ async def measured(name: str, config: TelemetryConfig) -> AsyncIterator[str]:
     if not config.metrics_listen or scraper is None:
         yield ""
         return
-    async with _listening(config.metrics_listen, scraper) as address:
+    async with _listening(config.metrics_listen, scraper, tls) as address:
         yield address
 
 
 @asynccontextmanager
-async def _listening(listen: str, scraper: Scraper) -> AsyncIterator[str]:
+async def _listening(listen: str, scraper: Scraper, tls: ServerTls | None) -> AsyncIterator[str]:
     # A process that is not scraped does without it.
     from fastvideo.service.metrics_server import serving
 
@@ -48,7 +51,7 @@ async def _listening(listen: str, scraper: Scraper) -> AsyncIterator[str]:
         listening = socket.create_server((bare, int(port)), family=family)
     except OSError as error:
         raise Unavailable(f"cannot listen on {listen}", subject=listen) from error
-    server = serving(_Application(scraper), stop_s=STOP_S)
+    server = serving(_Application(scraper), stop_s=STOP_S, tls=tls)
     task = asyncio.create_task(server.serve(sockets=[listening]), name="metrics")
     try:
         yield f"{host}:{listening.getsockname()[1]}"

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Final
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from fastvideo.rpc.tls import ServerTls
+
 if TYPE_CHECKING:
     from uvicorn._types import ASGIApplication
 
@@ -16,7 +18,9 @@ HEAD_S_MAX: Final = 5.0
 """From the connection to the end of a request's head."""
 
 
-def serving(application: "ASGIApplication", *, stop_s: int) -> uvicorn.Server:
+def serving(
+    application: "ASGIApplication", *, stop_s: int, tls: ServerTls | None = None
+) -> uvicorn.Server:
     """A server of the application; answers are to close their connections."""
     return _Server(
         uvicorn.Config(
@@ -30,6 +34,7 @@ def serving(application: "ASGIApplication", *, stop_s: int) -> uvicorn.Server:
             server_header=False,
             limit_concurrency=CONNECTIONS_MAX,
             timeout_graceful_shutdown=stop_s,
+            ssl_context_factory=None if tls is None else lambda *_: tls.context(),
         )
     )
 

@@ -9,6 +9,7 @@ from contextlib import AbstractAsyncContextManager
 from typing import Final, Protocol, TypeVar
 
 from fastvideo.errors import FastVideoError
+from fastvideo.rpc.tls import TlsConfig
 from fastvideo.service import collector
 from fastvideo.service.environment import Environment
 from fastvideo.service.metrics_listener import measured
@@ -34,6 +35,11 @@ class ServiceConfig(Protocol):
     @property
     def telemetry(self) -> TelemetryConfig:
         """Where traces and metrics go."""
+        ...
+
+    @property
+    def tls(self) -> TlsConfig:
+        """What it serves with, and dials others with."""
         ...
 
 
@@ -98,7 +104,7 @@ async def _serve(
     name: str, config: ServiceConfig, service: AbstractAsyncContextManager[Running]
 ) -> None:
     asked = await stop_asked()
-    async with measured(name, config.telemetry), service as running:
+    async with measured(name, config.telemetry, config.tls.server), service as running:
         collector.set_apart()
         _LOG.info("serving", address=running.address)
         stop = asyncio.create_task(asked.wait())

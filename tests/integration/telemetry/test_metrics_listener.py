@@ -1,17 +1,22 @@
 """A service's listener for scrapers: one path, bounded, and an error where it cannot be."""
 
 import asyncio
+import ssl
+import urllib.request
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
 
 import pytest
 
 from fastvideo.errors import Unavailable
+from fastvideo.rpc.tls import ClientTls, ServerTls
 from fastvideo.service import metrics_listener, metrics_server
 from fastvideo.service.metrics_listener import measured
 from fastvideo.telemetry import providers
 from fastvideo.telemetry.config import TelemetryConfig
 from fastvideo.telemetry.exposition import ScrapedMeterProvider
+from tests.plugins.certificates import Authority
 from tests.plugins.http import call
 
 WAIT_S = 20.0
@@ -71,6 +76,30 @@ async def test_an_address_that_another_has_is_named() -> None:
             async with measured("another", taken):
                 pass
     assert caught.value.subject == address
+
+
+async def test_under_tls_a_scraper_is_let_in_as_every_other_caller(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    pair, scraper = authority.issue("server"), authority.issue("prometheus")
+    tls = ServerTls(pair.certificate, pair.key, authority.file)
+    async with measured("worker", ANYWHERE, tls) as address:
+
+        def scraped(client: ClientTls) -> bytes:
+            url = f"https://{address}/metrics"
+            with urllib.request.urlopen(url, timeout=WAIT_S, context=client.context()) as answer:
+                return bytes(answer.read())
+
+        let_in = ClientTls(authority.file, scraper.certificate, scraper.key)
+        assert b"fastvideo_build_info" in await asyncio.to_thread(scraped, let_in)
+        # Told in the handshake, or seen by what comes of it.
+        with pytest.raises((ssl.SSLError, ConnectionError)):
+            await asyncio.to_thread(scraped, ClientTls(authority.file))
+        told = b""
+        async with connected(address) as (reader, writer), asyncio.timeout(WAIT_S):
+            writer.write(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            with suppress(ConnectionError):
+                told = await reader.read()
+        assert b"fastvideo" not in told
 
 
 async def test_without_an_address_nothing_listens() -> None:
