@@ -243,6 +243,7 @@ async def running_gateway(config: Config) -> AsyncIterator[RunningGateway]:
             event_log.reader,
             replayer.replay,
             artifact_stub,
+            session_stub,
             readiness,
             asyncio.Event(),
             door,

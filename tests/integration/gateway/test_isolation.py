@@ -330,6 +330,8 @@ _VIDEO: Final = b'{"prompt": "a red three", "model": "moving-digits"%s}'
 BODIES: Final[Mapping[str, bytes]] = {
     "POST /v1/videos": _VIDEO % b', "input_reference": {"file_id": "UPLOAD"}',
     "POST /v1/videos/sync": _VIDEO % b', "input_reference": {"file_id": "UPLOAD"}',
+    "POST /v1/sessions/{session_id}/texts": b'{"text": "and now a seven"}',
+    "POST /v1/sessions": b'{"conditioning": "nonsense"}',
     "POST /api/replays": b'{"kind": "state", "subject_id": "REQUEST"}',
     "POST /v1/images/generations": b'{"prompt": ""}',
 }
@@ -347,6 +349,7 @@ HTTP_ANSWERED: Final = {
     "GET /v1/videos",
     "GET /v1/models",
     "GET /v1/models/{model_id:path}",
+    "POST /v1/sessions",
     "POST /v1/images/generations",
 }
 
@@ -358,6 +361,7 @@ async def ask(party: Party, name: str, their: Owned) -> Answer:
         "{request_id}": their.request_id,
         "{video_id}": their.request_id,
         "{artifact_id}": their.output_id,
+        "{session_id}": their.session_id,
         "{model_id:path}": "none",
         "{version:int}": "1",
         "{partition:int}": "0",

@@ -113,6 +113,10 @@ ROUTES: Final[Mapping[str, Access]] = MappingProxyType(
         "GET /v1/videos/{video_id}/content": Access.TENANT,
         "GET /v1/videos/{video_id}/events": Access.TENANT,
         "POST /v1/images/generations": Access.TENANT,
+        "POST /v1/sessions": Access.TENANT,
+        "GET /v1/sessions/{session_id}": Access.TENANT,
+        "POST /v1/sessions/{session_id}/close": Access.TENANT,
+        "POST /v1/sessions/{session_id}/texts": Access.TENANT,
         "GET /v1/models": Access.TENANT,
         "GET /v1/models/{model_id:path}": Access.TENANT,
     }

@@ -35,6 +35,7 @@ from fastvideo_gateway.http.page import page_routes
 from fastvideo_gateway.http.refusals import http_error, typed_error, unexpected_error
 from fastvideo_gateway.http.replays import ReplayRoutes, Replays
 from fastvideo_gateway.http.requests import RequestRoutes
+from fastvideo_gateway.http.sessions import SessionRoutes
 from fastvideo_gateway.http.streams import Streams
 from fastvideo_gateway.http.tracing import Traced
 from fastvideo_gateway.http.views import ModelRow, ModelRows
@@ -45,6 +46,7 @@ from fastvideo_gateway.uploads import InputUploads
 
 if TYPE_CHECKING:
     from fastvideo.api.artifacts.v1.artifacts_pb2_grpc import ArtifactServiceAsyncStub
+    from fastvideo.api.sessions.v1.sessions_pb2_grpc import SessionServiceAsyncStub
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +59,7 @@ class HttpParts:
     # None where none are run.
     replays: Replays | None
     artifacts: "ArtifactServiceAsyncStub"
+    sessions: "SessionServiceAsyncStub"
     readiness: Readiness
     # Set when the gateway stops.
     closing: asyncio.Event
@@ -80,6 +83,7 @@ def http_app(parts: HttpParts, listen: str) -> ASGIApp:
         *OpenAiVideos(gateway, artifacts, InputUploads(parts.artifacts), streams, waiting).routes,
         *OpenAiImages(gateway, artifacts, waiting).routes,
         *OpenAiModels(gateway.models).routes,
+        *SessionRoutes(parts.sessions, gateway.models).routes,
         _models(gateway.models),
         *login_routes(parts.door),
         *document_routes(),

@@ -2,8 +2,8 @@
 
 import json
 import re
-from collections.abc import Mapping
-from typing import Annotated, Any, Final, TypeVar
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Any, Final, TypeVar, get_args
 
 from pydantic import AwareDatetime, BaseModel, BeforeValidator, ConfigDict, ValidationError
 from starlette.requests import Request
@@ -84,12 +84,30 @@ def _refuse_twins(pairs: list[tuple[str, Any]]) -> None:
 
 
 def _named(error: ValidationError, model: type[BaseModel]) -> InvalidField:
-    first = error.errors(include_url=False, include_context=False)[0]
+    faults = error.errors(include_url=False, include_context=False)
+    # What is misspelled is missing, too.
+    first = next((one for one in faults if one["type"] == "extra_forbidden"), faults[0])
     name = ".".join(map(str, first["loc"])) or "body"
     if first["type"] == "extra_forbidden":
-        return InvalidField(name, first["input"], f"one of {', '.join(model.model_fields)}")
+        return InvalidField.unknown(name, _fields_around(model, first["loc"]))
     if first["type"] == "missing":
-        return InvalidField(name, "", "a value", reason="FIELD_REQUIRED")
+        return InvalidField.retold(
+            f"{name} is missing",
+            field=name,
+            attributes={"allowed": "a value"},
+            reason="FIELD_REQUIRED",
+        )
     if first["type"] == "json_invalid":
         return InvalidField(name, "not JSON", first["msg"], reason="JSON_MALFORMED")
-    return InvalidField(name, first.get("input"), first["msg"].removeprefix("Value error, "))
+    allowed = first["msg"].removeprefix("Value error, ").removeprefix("Input should be ")
+    return InvalidField(name, first.get("input"), allowed)
+
+
+def _fields_around(model: type[BaseModel], place: tuple[int | str, ...]) -> Iterable[str]:
+    """The fields of the model, within a model, that a place is in."""
+    for part in place[:-1]:
+        field = model.model_fields.get(str(part))
+        kinds = (field.annotation, *get_args(field.annotation)) if field is not None else ()
+        inner = [one for one in kinds if isinstance(one, type) and issubclass(one, BaseModel)]
+        model = inner[0] if inner else model
+    return model.model_fields

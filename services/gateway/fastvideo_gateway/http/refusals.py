@@ -44,12 +44,19 @@ async def typed_error(request: Request, error: Exception) -> Response:
 async def http_error(request: Request, error: Exception) -> Response:
     """The answer when there is no such path, or not by that method."""
     assert isinstance(error, HTTPException)
-    reason = {404: "NO_SUCH_PATH", 405: "METHOD_NOT_ALLOWED"}.get(error.status_code, "REFUSED")
-    record = ErrorRecord(reason, error.detail, "", {})
+    record = ErrorRecord("REFUSED", error.detail, "", {})
+    headers = dict(error.headers or {})
+    if error.status_code == 404:
+        says = "there is no such path; /openapi.json has those that there are"
+        record = ErrorRecord("NO_SUCH_PATH", says, "path", {})
+    elif error.status_code == 405:
+        # What is no route of its own is a file of the page.
+        methods = ", ".join(sorted(_methods_of(request) or {"GET", "HEAD"}))
+        headers["Allow"] = methods
+        says = f"the method is {request.method[:20]}; allowed: {methods}"
+        record = ErrorRecord("METHOD_NOT_ALLOWED", says, "method", {"allowed": methods})
     answer = refusal(request.url.path, record, error.status_code)
-    answer.headers.update(error.headers or {})
-    if error.status_code == 405 and (methods := _methods_of(request)):
-        answer.headers["Allow"] = ", ".join(sorted(methods))
+    answer.headers.update(headers)
     return answer
 
 

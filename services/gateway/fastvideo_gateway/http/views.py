@@ -35,6 +35,8 @@ class Refused:
 class Alive:
     """The process answers."""
 
+    # Of the program.
+    version: str
     status: Literal["live"] = "live"
 
 
@@ -43,6 +45,8 @@ class Ready:
     """Whether the event log answers, and which models a worker serves."""
 
     status: Literal["ready", "not ready"]
+    # Of the program.
+    version: str
     models: Mapping[str, bool]
     # "shared" while quotas are kept for all gateways together, "local" for this one alone.
     quotas: str

@@ -88,6 +88,8 @@ class VideoAsked(Given):
     num_frames: Whole | None = None
     expires_after: ExpiresAfter | None = None
     """How long its files are kept; left out for the default."""
+    session_id: str = ""
+    """The session that it is a part of."""
 
 
 class ImagesAsked(Given):
@@ -132,7 +134,7 @@ class Asked:
                     return await cls._of_form(form)
             except HTTPException as error:
                 raise InvalidField("body", "no form", f"a form; {error.detail}") from error
-        if content_type not in (JSON_TYPE, ""):
+        if content_type != JSON_TYPE:
             allowed = f"{JSON_TYPE} or {FORM_TYPE}"
             raise InvalidField("Content-Type", content_type, allowed)
         video = await read_body(request, VideoAsked)
@@ -194,6 +196,7 @@ def submit_message(
         program_id=chosen.program_id or (IMAGE_TO_VIDEO if image_id else ""),
         inputs=inputs,
         sampling=sampling,
+        session_id=video.session_id,
         outputs=request_pb2.OutputSpec(
             video=True, sheet=True, image=True, ttl_s=_ttl_s(video.expires_after)
         ),

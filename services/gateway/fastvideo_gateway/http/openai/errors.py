@@ -1,5 +1,6 @@
 """Typed errors in OpenAI's shape: {"error": {message, type, param, code}}."""
 
+import re
 from collections.abc import Mapping
 from typing import Final
 
@@ -33,6 +34,12 @@ _PARAMETERS: Final[Mapping[str, str]] = {
     "request_id": "video_id",
     "chunk": "input_reference",
 }
+# Of what has no parameter of its own: the part of one.
+_PARTS: Final[Mapping[str, str]] = {
+    "sampling.width": "the width of size",
+    "sampling.height": "the height of size",
+}
+_VIDEO: Final = "video_id"
 _TYPES: Final[Mapping[int, str]] = {
     401: "authentication_error",
     403: "permission_error",
@@ -55,7 +62,9 @@ def _failed(record: ErrorRecord, status: int) -> Failed:
     field, message = record.field, record.message
     param = _PARAMETERS.get(field, field)
     if param != field:
-        message = message.replace(field, param)
+        message = message.replace(field, _PARTS.get(field, param))
+    if param == _VIDEO:
+        message = re.sub(r"\brequest\b", "video", message)
     kind = _TYPES.get(status, "invalid_request_error" if status < 500 else "server_error")
     failure = Failure(message=message, type=kind, param=param or None, code=record.reason.lower())
     return Failed(error=failure)

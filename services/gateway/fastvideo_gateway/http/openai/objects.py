@@ -74,6 +74,7 @@ class Video(Told):
     seed: int
     fps: int
     num_frames: int
+    session_id: str | None
     latents_digest: str
     """SHA-256 of the final latents; empty until there are some."""
     queue_reason: str
@@ -182,6 +183,7 @@ def video_object(state: RequestState) -> Video:
         seed=sampling.seed,
         fps=sampling.fps,
         num_frames=sampling.num_frames,
+        session_id=spec.session_id or None,
         latents_digest=state.latents_digest,
         queue_reason=state.queue_reason,
     )

@@ -59,3 +59,27 @@ def told(kind: Any, says: str, **headers: str) -> Answer:
 def streamed(says: str) -> Answer:
     """An answer of server-sent events."""
     return Answer(says, {EVENTS: None})
+
+
+RESUMED: Final = Header(
+    "Last-Event-ID",
+    "The sequence number to go on behind.",
+    {"type": "string", "pattern": "^[0-9]{0,18}$"},
+)
+FILE_HEADERS: Final = (
+    Header("Range", "A single range of bytes.", {"type": "string", "examples": ["bytes=0-1023"]}),
+    Header("If-Range", "The ETag that the range is of.", {"type": "string"}),
+    Header("If-None-Match", "The ETag that the caller has.", {"type": "string"}),
+)
+FILE: Final[Mapping[str, None]] = {
+    "video/mp4": None,
+    "image/png": None,
+    "image/jpeg": None,
+    "image/webp": None,
+    "application/octet-stream": None,
+}
+FILE_ANSWERS: Final[Mapping[int, Answer]] = {
+    200: Answer("The file.", FILE, {"ETag": "Its SHA-256."}),
+    206: Answer("The range of it.", FILE, {"Content-Range": "Which bytes, and of how many."}),
+    304: Answer("The caller has it already."),
+}

@@ -7,11 +7,14 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
-from fastvideo_gateway.http import events, live, replays, requests, views
-from fastvideo_gateway.http.login import CallerView, LoginGiven
+from fastvideo_gateway.http import sessions, views
 from fastvideo_gateway.http.openai import asked, objects, videos
 from fastvideo_gateway.http.openapi.operations import (
+    FILE,
+    FILE_ANSWERS,
+    FILE_HEADERS,
     JSON,
+    RESUMED,
     TEXT,
     Answer,
     Header,
@@ -19,42 +22,21 @@ from fastvideo_gateway.http.openapi.operations import (
     streamed,
     told,
 )
+from fastvideo_gateway.http.openapi.reads import READS
 
 PAGE: Final = frozenset({"GET /", "GET /requests/{request_id}", "GET /page"})
 """What browsers show to people."""
 
 VIDEOS: Final = "Videos and images"
+SESSIONS: Final = "Sessions"
 MODELS: Final = "Models"
 PROBES: Final = "Probes"
-READS: Final = "What the page reads"
 
 _KEY: Final = Header(
     "Idempotency-Key",
     "A repeat with the same key and the same content is answered with the first.",
     {"type": "string", "maxLength": 200},
 )
-_RESUMED: Final = Header(
-    "Last-Event-ID",
-    "The sequence number to go on behind.",
-    {"type": "string", "pattern": "^[0-9]{0,18}$"},
-)
-_FILE_HEADERS: Final = (
-    Header("Range", "A single range of bytes.", {"type": "string", "examples": ["bytes=0-1023"]}),
-    Header("If-Range", "The ETag that the range is of.", {"type": "string"}),
-    Header("If-None-Match", "The ETag that the caller has.", {"type": "string"}),
-)
-_FILE: Final[Mapping[str, None]] = {
-    "video/mp4": None,
-    "image/png": None,
-    "image/jpeg": None,
-    "image/webp": None,
-    "application/octet-stream": None,
-}
-_FILE_ANSWERS: Final[Mapping[int, Answer]] = {
-    200: Answer("The file.", _FILE, {"ETag": "Its SHA-256."}),
-    206: Answer("The range of it.", _FILE, {"Content-Range": "Which bytes, and of how many."}),
-    304: Answer("The caller has it already."),
-}
 _CREATED: Final = {
     "getVideo": "video_id",
     "cancelVideo": "video_id",
@@ -102,12 +84,12 @@ _OPENAI: Final[Mapping[str, Operation]] = {
         body=asked.VideoAsked,
         form_file="input_reference",
         examples=_ASKED,
-        headers=(_KEY, *_FILE_HEADERS),
+        headers=(_KEY, *FILE_HEADERS),
         answers={
-            **_FILE_ANSWERS,
+            **FILE_ANSWERS,
             200: Answer(
                 "The video, once it is there.",
-                {JSON: objects.Video, "text/event-stream": None, **_FILE},
+                {JSON: objects.Video, "text/event-stream": None, **FILE},
                 {"X-Video-Id": "Its id, where the file is the answer."},
             ),
         },
@@ -152,8 +134,8 @@ _OPENAI: Final[Mapping[str, Operation]] = {
         tag=VIDEOS,
         says="A file of a completed video.",
         query=videos.ContentGiven,
-        headers=_FILE_HEADERS,
-        answers=_FILE_ANSWERS,
+        headers=FILE_HEADERS,
+        answers=FILE_ANSWERS,
         refusals=(404, 409, 410, 416),
     ),
     "GET /v1/videos/{video_id}/events": Operation(
@@ -163,7 +145,7 @@ _OPENAI: Final[Mapping[str, Operation]] = {
             "Its events, replayed and then live, until it has ended: `id:` is the sequence number, "
             "`event:` the name, `data:` an object of `sequence`, `type`, `at` and `data`."
         ),
-        headers=(_RESUMED,),
+        headers=(RESUMED,),
         answers={200: streamed("The events.")},
         refusals=(404, 429),
     ),
@@ -192,6 +174,51 @@ _OPENAI: Final[Mapping[str, Operation]] = {
         says="One model, also one that nobody serves.",
         answers={200: told(objects.Model, "The model.")},
         refusals=(404,),
+    ),
+}
+
+_SESSIONS: Final[Mapping[str, Operation]] = {
+    "POST /v1/sessions": Operation(
+        operation_id="createSession",
+        tag=SESSIONS,
+        says="Open a session, which requests for videos may name.",
+        body=sessions.SessionAsked,
+        examples={"shortest": {}, "memory": {"conditioning": "memory"}},
+        headers=(_KEY,),
+        answers={201: told(sessions.Session, "The session.")},
+        refusals=(404, 409),
+        next={
+            "getSession": "session_id",
+            "pushSessionText": "session_id",
+            "closeSession": "session_id",
+        },
+    ),
+    "GET /v1/sessions/{session_id}": Operation(
+        operation_id="getSession",
+        tag=SESSIONS,
+        says="One session as it stands.",
+        answers={200: told(sessions.Session, "The session.")},
+        refusals=(404,),
+    ),
+    "POST /v1/sessions/{session_id}/texts": Operation(
+        operation_id="pushSessionText",
+        tag=SESSIONS,
+        says="Give an open session a text; it is durable when the answer comes.",
+        body=sessions.TextAsked,
+        examples={
+            "context": {"text": "black background"},
+            "prompt": {"text": "a blue two", "role": "prompt"},
+        },
+        headers=(_KEY,),
+        answers={201: told(sessions.SessionText, "The text as it was taken.")},
+        refusals=(404, 409),
+    ),
+    "POST /v1/sessions/{session_id}/close": Operation(
+        operation_id="closeSession",
+        tag=SESSIONS,
+        says="Close a session; it remembers nothing after that.",
+        answers={200: told(sessions.Session, "The session, which is closed.")},
+        refusals=(404, 409),
     ),
 }
 
@@ -228,140 +255,7 @@ _PROBES: Final[Mapping[str, Operation]] = {
     ),
 }
 
-_READS: Final[Mapping[str, Operation]] = {
-    "POST /api/login": Operation(
-        operation_id="login",
-        tag=READS,
-        says="Give the page a key; it is kept in a cookie that no script sees.",
-        body=LoginGiven,
-        answers={200: told(CallerView, "Who that is.", Set_Cookie="The key.")},
-        refusals=(401,),
-    ),
-    "POST /api/logout": Operation(
-        operation_id="logout",
-        tag=READS,
-        says="Take the key away again.",
-        answers={204: Answer("It is gone.", {}, {"Set-Cookie": "None."})},
-    ),
-    "GET /api/me": Operation(
-        operation_id="getCaller",
-        tag=READS,
-        says="Who calls.",
-        answers={200: told(CallerView, "The caller.")},
-    ),
-    "GET /api/live": Operation(
-        operation_id="watchRequests",
-        tag=READS,
-        says="The lines of requests as they change, for as long as one listens.",
-        answers={200: streamed("The changes.")},
-        refusals=(429,),
-    ),
-    "GET /api/models": Operation(
-        operation_id="listCards",
-        tag=READS,
-        says="Every model of the catalog.",
-        answers={200: told(views.ModelRows, "All of them.")},
-    ),
-    "GET /api/requests": Operation(
-        operation_id="searchRequests",
-        tag=READS,
-        says="The caller's requests, newest first.",
-        query=requests.ListGiven,
-        answers={200: told(views.RequestList, "A page of them.")},
-    ),
-    "GET /api/requests/{request_id}": Operation(
-        operation_id="getRequest",
-        tag=READS,
-        says="One request, with everything that is known of it.",
-        answers={200: told(views.RequestView, "The request.")},
-        refusals=(404,),
-    ),
-    "GET /api/requests/{request_id}/explanation": Operation(
-        operation_id="explainRequest",
-        tag=READS,
-        says="Where a request's time went, also while it runs.",
-        query=requests.ExplanationGiven,
-        answers={200: told(views.ExplanationView, "The explanation, with a page of its units.")},
-        refusals=(404,),
-    ),
-    "GET /api/requests/{request_id}/events": Operation(
-        operation_id="listRequestEvents",
-        tag=READS,
-        says="The events of a request.",
-        query=requests.EventsGiven,
-        answers={200: told(views.EventList, "A page of them.")},
-        refusals=(404,),
-    ),
-    "GET /api/requests/{request_id}/events/{version:int}": Operation(
-        operation_id="getRequestEvent",
-        tag=READS,
-        says="One event of a request.",
-        answers={200: told(views.EventView, "The event.")},
-        refusals=(404,),
-    ),
-    "GET /api/requests/{request_id}/states/{version:int}": Operation(
-        operation_id="getPastState",
-        tag=READS,
-        says="What a request was after one of its events.",
-        answers={200: told(views.PastView, "The state, and what the event changed.")},
-        refusals=(404,),
-    ),
-    "GET /api/requests/{request_id}/place": Operation(
-        operation_id="getPlace",
-        tag=READS,
-        says="Which event was the last before a moment.",
-        query=requests.PlaceGiven,
-        answers={200: told(views.PlaceView, "Its version.")},
-        refusals=(404,),
-    ),
-    "GET /api/requests/{request_id}/live": Operation(
-        operation_id="watchRequest",
-        tag=READS,
-        says="The lines of a request's events, replayed and then live, until it has ended.",
-        query=live.WatchGiven,
-        headers=(_RESUMED,),
-        answers={200: streamed("The events.")},
-        refusals=(429,),
-    ),
-    "GET /api/artifacts/{artifact_id}": Operation(
-        operation_id="getArtifact",
-        tag=READS,
-        says="What is known of a file.",
-        answers={200: told(views.ArtifactView, "Its record.")},
-        refusals=(404, 410),
-    ),
-    "GET /api/artifacts/{artifact_id}/content": Operation(
-        operation_id="getArtifactContent",
-        tag=READS,
-        says="A file.",
-        headers=_FILE_HEADERS,
-        answers=_FILE_ANSWERS,
-        refusals=(404, 410, 416),
-    ),
-    "GET /api/events": Operation(
-        operation_id="searchEvents",
-        tag=READS,
-        says="The whole log, filtered.",
-        query=events.EventsGiven,
-        answers={200: told(views.LogPage, "A page of it.")},
-    ),
-    "GET /api/events/{partition:int}/{offset:int}": Operation(
-        operation_id="getEvent",
-        tag=READS,
-        says="One event of the log.",
-        answers={200: told(views.EventView, "The event.")},
-        refusals=(404,),
-    ),
-    "POST /api/replays": Operation(
-        operation_id="replay",
-        tag=READS,
-        says="Run something again from the log and compare; whoever leaves stops it.",
-        body=replays.ReplayGiven,
-        examples={"state": {"kind": "state"}},
-        answers={200: streamed("`progress`, `comparison` and a last `report`.")},
-        refusals=(429,),
-    ),
-}
-
-OPERATIONS: Final[Mapping[str, Operation]] = MappingProxyType({**_OPENAI, **_PROBES, **_READS})
+OPERATIONS: Final[Mapping[str, Operation]] = MappingProxyType(
+    {**_OPENAI, **_SESSIONS, **_PROBES, **READS}
+)
 """By method and path, as a route has it."""
