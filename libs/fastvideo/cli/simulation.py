@@ -14,10 +14,10 @@ from fastvideo.cli.failures import tell
 from fastvideo.cli.report import print_json, print_lines
 from fastvideo.errors import InvalidField
 from fastvideo.simulation.picture import save_picture
-from fastvideo.simulation.reading import read_scenario
+from fastvideo.simulation.reading import Scenario, read_scenario
 from fastvideo.simulation.report import report_lines
 from fastvideo.simulation.running import run_worlds
-from fastvideo.simulation.witness import InvariantBroken
+from fastvideo.simulation.witness import InvariantBroken, Unsettled
 from fastvideo.simulation.world import Progress, World
 
 
@@ -43,10 +43,17 @@ def show_world(wishes: Wishes) -> None:
     try:
         with _progress(scenario.trace.duration_s) as progress:
             world.run(until_s=wishes.until_s, progress=progress)
+    except Unsettled:
+        _show(wishes, scenario, world)
+        raise
     except InvariantBroken as broken:
         print_lines(world.history.lines)
         tell(f"run it again up to there: {broken.attributes['replay']}")
         raise
+    _show(wishes, scenario, world)
+
+
+def _show(wishes: Wishes, scenario: Scenario, world: World) -> None:
     run = world.summary()
     if wishes.png is not None:
         save_picture(world.figures, run, scenario.trace.description or scenario.source, wishes.png)
@@ -58,6 +65,8 @@ def show_world(wishes: Wishes) -> None:
 
 def check_worlds(wishes: Wishes, worlds: int) -> None:
     """Run many worlds. Raises InvariantBroken when something does not hold in one of them."""
+    if wishes.png is not None or wishes.until_s is not None or wishes.history_lines:
+        raise InvalidField("--worlds", worlds, "1 with --png, --until and --history")
     seeds = range(wishes.seed, wishes.seed + worlds)
     read_scenario(wishes.trace, wishes.changes)
     requests = units = 0

@@ -84,7 +84,10 @@ def _change(document: dict[str, Any], change: str, source: str) -> None:
         place = place.setdefault(part, {}) if isinstance(place, dict) else _at(place, part)
         if not isinstance(place, dict | list):
             raise InvalidDocument(source, {key: f"{part!r} holds nothing that can be changed"})
-    value = yaml.safe_load(text)
+    try:
+        value = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise InvalidDocument(source, {key: f"{text!r} is not YAML: {error}"}) from error
     if isinstance(place, list) and last.isdigit() and int(last) < len(place):
         place[int(last)] = value
     elif isinstance(place, dict):

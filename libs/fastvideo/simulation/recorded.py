@@ -63,6 +63,8 @@ def read_recording(path: Path) -> tuple[RecordedRequest, ...]:
     Raises InvalidDocument naming the file and the line that is at fault.
     """
     requests = []
+    if path.exists() and not path.is_file():
+        raise InvalidDocument(path.name, {"file": "is no file"})
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except UnicodeDecodeError as error:

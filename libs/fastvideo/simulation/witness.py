@@ -25,8 +25,10 @@ from fastvideo.scheduling.policy import SchedulingPolicy
 from fastvideo.scheduling.work import LoopRef, StepResult, WorkPlan, WorkUnit
 from fastvideo.simulation.books import NodeBook, Offer, RequestBook, WorkerBook
 from fastvideo.simulation.models import SimulatedModels
-from fastvideo.simulation.resources import budget_of
+from fastvideo.simulation.resources import batch_amounts, budget_of
 
+# Of which each worker has one at least.
+_SLOTS: Final = ("compute_slots", "io_slots")
 # Why a worker refuses a unit whose loop it does not have; its request begins again.
 _GONE: Final = frozenset({"LOOP_RELEASED", "UNKNOWN_UNIT"})
 
@@ -35,6 +37,12 @@ class InvariantBroken(ContractViolation):
     """Something that must hold in every world does not."""
 
     default_reason = "INVARIANT_BROKEN"
+
+
+class Unsettled(InvariantBroken):
+    """Requests had not ended when the world was over: too much work, or nobody does it."""
+
+    default_reason = "UNSETTLED"
 
 
 class Witness:
@@ -316,6 +324,10 @@ class Witness:
             self._offer(node, result.next_plan, worker)
 
     def _offer(self, node: NodeBook, plan: WorkPlan, worker: WorkerBook) -> None:
+        if any(_is_too_large(unit, worker) for unit in plan.units):
+            # It goes to a larger worker, or fails when there is none.
+            self.requests[node.ref.request_id].lost = True
+            return
         for unit in plan.units:
             if unit.unit_id not in node.in_flight and unit.unit_id not in node.offers:
                 node.offers[unit.unit_id] = self._offered(unit, worker)
@@ -332,3 +344,13 @@ class Witness:
     def _resident(self, request_id: str, worker_id: str) -> RequestBook | None:
         book = self.requests.get(request_id)
         return book if book is not None and worker_id and book.worker_id == worker_id else None
+
+
+def _is_too_large(unit: WorkUnit, worker: WorkerBook) -> bool:
+    """Whether a worker has too little of what a unit declares for it ever to run there."""
+    amounts = batch_amounts([unit], 0.0, worker.budget)
+    for slot in _SLOTS:
+        amounts.pop(slot, None)
+    if unit.resources.cache_blocks_kept:
+        amounts["cache_blocks"] = unit.resources.cache_blocks
+    return any(amount > worker.budget.get(resource, amount) for resource, amount in amounts.items())

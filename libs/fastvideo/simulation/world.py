@@ -18,7 +18,7 @@ from fastvideo.simulation.leader import Entry, Note
 from fastvideo.simulation.reading import Scenario
 from fastvideo.simulation.shard import Shard
 from fastvideo.simulation.snapshots import SnapshotStore
-from fastvideo.simulation.witness import InvariantBroken
+from fastvideo.simulation.witness import InvariantBroken, Unsettled
 from fastvideo.simulation.worker import SimulatedWorker
 
 _SAMPLES: Final = 240
@@ -87,11 +87,12 @@ class World:
         """Let the world go on to its end, or to a moment.
 
         Raises InvariantBroken, saying when and in which world, as soon as something does not
-        hold.
+        hold; Unsettled, after which there is a summary, when requests had not ended by the end.
         """
         try:
             self._begin()
             self._go_on(None if until_s is None else microseconds(until_s), progress)
+            self.figures.finish(self.agenda.now_s, self.faults.happened)
             if until_s is None:
                 self._finish()
         except InvariantBroken as broken:
@@ -117,6 +118,7 @@ class World:
             if until_us is not None and next_us > until_us:
                 return
             if next_us > latest_us:
+                self._check_settled()
                 break
             self.agenda.step()
             steps += 1
@@ -136,16 +138,27 @@ class World:
         history = self.history
         return self.figures.summary(self.seed, history.digest, history.inputs, history.decisions)
 
+    def _check_settled(self) -> None:
+        """The time is over and something would still happen: all must have ended by now."""
+        known, live = len(self.checker.requests), self.checker.live
+        if not live:
+            return
+        self.figures.finish(self.agenda.now_s, self.faults.happened)
+        trace = self.scenario.trace
+        raise Unsettled(
+            f"{live} of {known} requests had not ended {trace.settle_s:g} s (settle_s) after the "
+            f"last could come: too much for these workers, or they are held up"
+        )
+
     def _finish(self) -> None:
         self.checker.finish()
         for worker in self.workers:
             if not worker.is_idle:
                 raise InvariantBroken(f"worker {worker.worker_id} still holds {worker.held()}")
-        self.figures.finish(self.agenda.now_s, self.faults.happened)
 
     def _told(self, broken: InvariantBroken) -> InvariantBroken:
         at_s = self.agenda.now_us / MICROSECONDS
-        return InvariantBroken(
+        return type(broken)(
             f"at {at_s:.6f} s, input {self.history.inputs}, seed {self.seed}: {broken.message}",
             subject=self.scenario.source,
             attributes={

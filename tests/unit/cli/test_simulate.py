@@ -8,10 +8,11 @@ import yaml
 from typer.testing import CliRunner
 
 from fastvideo.cli.main import build
+from fastvideo.errors import InvalidField
 from fastvideo.model.documents import InvalidDocument
 from fastvideo.scheduling.admission import Amounts, Ledger
 from fastvideo.simulation.running import run_worlds
-from fastvideo.simulation.witness import InvariantBroken
+from fastvideo.simulation.witness import InvariantBroken, Unsettled
 from tests.unit.simulation.traces import SMALL
 
 
@@ -56,7 +57,25 @@ def test_a_world_can_be_stopped_and_looked_at(trace: Path) -> None:
     assert all(float(line.split()[0]) <= 1.0 for line in lines)
 
 
+def test_a_world_that_was_stopped_tells_how_busy_it_was(trace: Path) -> None:
+    run = json.loads(simulate(trace, "--until", 1.5, "--set", "pools.gpu.count=1", "--json"))
+    assert run["pools"][0]["utilisation"] > 0.3
+
+
+def test_too_few_workers_are_told_with_the_figures(trace: Path) -> None:
+    changes = ("--set", "pools.gpu.speeds=[0.01]", "--set", "settle_s=1")
+    result = CliRunner().invoke(build(), ["simulate", str(trace), "--json", *changes])
+    assert isinstance(result.exception, Unsettled)
+    run = json.loads(result.stdout)
+    assert run["classes"][0]["completed"] < run["requests"]
+    assert run["pools"][0]["utilisation"] > 0.3
+    left = run["requests"] - run["classes"][0]["completed"]
+    assert f"{left} of {run['requests']} requests had not ended 1 s" in result.exception.message
+
+
 def test_many_worlds_are_only_checked(trace: Path) -> None:
+    with pytest.raises(InvalidField, match="1 with --png, --until and --history"):
+        simulate(trace, "--worlds", 3, "--until", 1.0)
     assert "3 worlds" in simulate(trace, "--worlds", 3)
 
 

@@ -59,7 +59,7 @@ def test_at_once_is_at_once() -> None:
 
 def test_a_seed_fixes_everything_and_another_changes_it() -> None:
     kind = {"kind": "poisson", "per_s": 20}
-    given = {"cancelled": 0.5, "tenants": ["a", "b"], "steps": [1, 2, 3]}
+    given: dict[str, Any] = {"cancelled": 0.5, "tenants": ["a", "b"], "steps": [1, 2, 3]}
     assert coming(kind, **given) == coming(kind, **given)
     assert coming(kind, **given) != coming(kind, seed=2, **given)
 
@@ -100,7 +100,7 @@ def test_requests_have_what_the_class_says() -> None:
 
 
 LINE = {"width": 64, "height": 64, "num_frames": 9, "steps": 7, "guidance_scale": 1.0}
-RECORDING = [
+RECORDING: list[dict[str, Any]] = [
     {**LINE, "at_s": 4.0},
     {**LINE, "at_s": 1.0, "steps": 3, "tenant_id": "t", "priority": 1, "deadline_s": 9.0},
 ]

@@ -69,6 +69,7 @@ def test_the_traces_of_this_repository_are_sound(file: Path) -> None:
         ("policy.worker_budget={compute_second: 1}", "policy.worker_budget", "compute_seconds"),
         ("pools.gpu.count.x=1", "pools.gpu.count.x", "nothing that can be changed"),
         ("pools", "pools", "key=value"),
+        ("pools.gpu.count=[", "pools.gpu.count", "'[' is not YAML"),
     ],
 )
 def test_what_is_wrong_is_named(path: Path, change: str, key: str, fault: str) -> None:
