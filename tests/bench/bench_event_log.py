@@ -128,7 +128,7 @@ def _events(count: int) -> tuple[NewEvent, ...]:
 
 async def _append_against_copy(dsn: str, size: int, streams: int) -> Figures:
     store = await PostgresEventStore.open(dsn, connections_max=1)
-    lease = await store.acquire_lease("bench", "bench", 3600.0)
+    lease = await store.acquire_lease("bench", "bench", 120.0)
     assert lease is not None
     bare = await asyncpg.connect(dsn)
     await bare.execute(BARE_TABLE)

@@ -22,6 +22,7 @@ from fastvideo.events.records import (
     QuarantinedEvent,
     Snapshot,
     StoredEvent,
+    check_ttl,
     payload_digest,
 )
 
@@ -94,7 +95,7 @@ class MemoryEventStore:
                 raise AlreadyExists(f"event {event.event_id} is in the log", subject=event.event_id)
 
     def _write(self, batch: Batch) -> tuple[AppendResult, ...]:
-        now = self._clock.now()
+        now = self._now(batch.partitions)
         offset_bases = [len(self._partitions[p]) + 1 for p in batch.partitions]
         version_bases = [len(self._streams.get(stream_id, ())) for stream_id in batch.streams]
         results = batch.results(offset_bases, version_bases)
@@ -122,6 +123,11 @@ class MemoryEventStore:
         self._results.update(batch.keys)
         self._inbox.update(dict.fromkeys(batch.inbox, now))
         return results
+
+    def _now(self, partitions: Sequence[int]) -> datetime:
+        """The clock's time, and not before what some partitions have."""
+        last = (self._partitions[p][-1].recorded_at for p in partitions if self._partitions[p])
+        return max((self._clock.now(), *last))
 
     async def read_stream(
         self, stream_id: str, after_version: int = 0, limit: int = 1000
@@ -161,9 +167,10 @@ class MemoryEventStore:
             raise InvalidField("partition", partition, f"0 to {self._partition_count - 1}")
 
     async def acquire_lease(self, name: str, holder: str, ttl_s: float) -> Lease | None:
+        check_ttl(ttl_s)
         now = self._clock.now()
         old = self._leases.get(name)
-        running = old is not None and old.expires_at > now
+        running = old is not None and old.runs_at(now)
         if old is not None and running and old.holder != holder:
             return None
         epoch = 1 if old is None else old.epoch if running else old.epoch + 1
@@ -172,6 +179,7 @@ class MemoryEventStore:
         return lease
 
     async def renew_lease(self, lease: Lease, ttl_s: float) -> Lease:
+        check_ttl(ttl_s)
         self._check_fence(lease.fence)
         expires_at = self._clock.now() + timedelta(seconds=ttl_s)
         renewed = Lease(lease.name, lease.holder, lease.epoch, expires_at)

@@ -25,7 +25,7 @@ from fastvideo.events.records import (
 )
 from fastvideo.events.store import partition_of
 
-SCHEMA_REVISION = "0005"
+SCHEMA_REVISION = "0006"
 """The migration that this store is written for."""
 
 _ARGUMENTS = ", ".join(f"${i}" for i in range(1, 24))

@@ -8,21 +8,29 @@ import asyncpg
 from fastvideo.errors import Fenced
 from fastvideo.events.postgres_pool import PostgresPool
 from fastvideo.events.records import (
+    LEASE_TTL_S_MAX,
     SNAPSHOTS_KEPT,
     Fence,
     Lease,
     QuarantinedEvent,
     Snapshot,
+    check_ttl,
 )
 
-_ACQUIRE = """
+# Whether a lease runs. No lease is as long as $4: one that ends later was given before the
+# database's clock was set back, and would keep others out for as long as that was.
+_RUNS = """
+l.expires_at > clock_timestamp() AND l.expires_at <= clock_timestamp() + make_interval(secs => $4)
+"""
+
+_ACQUIRE = f"""
 INSERT INTO leases AS l (name, holder, epoch, expires_at)
 VALUES ($1, $2, 1, clock_timestamp() + make_interval(secs => $3))
 ON CONFLICT (name) DO UPDATE SET
     holder = excluded.holder,
-    epoch = CASE WHEN l.expires_at > clock_timestamp() THEN l.epoch ELSE l.epoch + 1 END,
+    epoch = CASE WHEN {_RUNS} THEN l.epoch ELSE l.epoch + 1 END,
     expires_at = excluded.expires_at
-WHERE l.expires_at <= clock_timestamp() OR l.holder = excluded.holder
+WHERE NOT ({_RUNS}) OR l.holder = excluded.holder
 RETURNING name, holder, epoch, expires_at
 """
 
@@ -84,11 +92,13 @@ class PostgresCoordination:
         self._pool = pool
 
     async def acquire_lease(self, name: str, holder: str, ttl_s: float) -> Lease | None:
+        check_ttl(ttl_s)
         async with self._pool.connection() as connection:
-            row = await connection.fetchrow(_ACQUIRE, name, holder, ttl_s)
+            row = await connection.fetchrow(_ACQUIRE, name, holder, ttl_s, LEASE_TTL_S_MAX)
         return None if row is None else _lease(row)
 
     async def renew_lease(self, lease: Lease, ttl_s: float) -> Lease:
+        check_ttl(ttl_s)
         async with self._pool.connection() as connection:
             row = await connection.fetchrow(_RENEW, lease.name, lease.epoch, ttl_s)
         if row is None:

@@ -2,10 +2,10 @@
 
 import hashlib
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Final, NamedTuple
 
-from fastvideo.errors import CorruptLog
+from fastvideo.errors import CorruptLog, InvalidField
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +103,7 @@ class StoredEvent:
     metadata: bytes
     # Epoch of the lease under which it was written; 0 when no fence was given.
     fence_epoch: int
-    # The database's clock, UTC.
+    # The database's clock, UTC; it rises with the offset, also when that clock is set back.
     recorded_at: datetime
     # Rises when the log is restored from a backup, so that old offsets are not trusted.
     log_epoch: int
@@ -112,6 +112,10 @@ class StoredEvent:
     def position(self) -> EventPosition:
         """Where the event stands."""
         return EventPosition(self.partition, self.offset, self.stream_id, self.stream_version)
+
+
+LEASE_TTL_S_MAX: Final = 120.0
+"""How long a lease may be given for: one that ends later is of before the clock was set back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +130,10 @@ class Lease:
     holder: str
     epoch: int
     expires_at: datetime
+
+    def runs_at(self, now: datetime) -> bool:
+        """Whether it keeps others out at a moment of the store's clock."""
+        return now < self.expires_at <= now + timedelta(seconds=LEASE_TTL_S_MAX)
 
     @property
     def fence(self) -> Fence:
@@ -168,6 +176,12 @@ class LogLimits:
     payload_bytes_max: int = 1 << 20
     append_bytes_max: int = 64 << 20
     events_per_read_max: int = 10_000
+
+
+def check_ttl(ttl_s: float) -> None:
+    """Raise InvalidField for a lease that would be too long."""
+    if ttl_s > LEASE_TTL_S_MAX:
+        raise InvalidField("ttl_s", ttl_s, f"at most {LEASE_TTL_S_MAX:g}")
 
 
 def payload_digest(payload: bytes) -> bytes:

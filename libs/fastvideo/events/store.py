@@ -104,8 +104,10 @@ class Leases(Protocol):
     async def acquire_lease(self, name: str, holder: str, ttl_s: float) -> Lease | None:
         """Take a free or expired lease; None while another holder has it.
 
-        The epoch rises by one at every change of holder. A holder that asks again while its
-        lease runs gets it prolonged, in the same epoch.
+        One that would run longer than any is given for counts as expired: the store's clock was
+        set back since. The epoch rises by one at every change of holder. A holder that asks again
+        while its lease runs gets it prolonged, in the same epoch. Raises InvalidField for more
+        than LEASE_TTL_S_MAX.
         """
         ...
 

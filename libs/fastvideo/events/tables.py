@@ -148,6 +148,13 @@ partitions = Table(
     # The first offset that has no range yet, and how many the next range will have.
     Column("ranged_to", BigInteger, nullable=False, server_default=text("1")),
     Column("range_size", BigInteger, nullable=False, server_default=text("1000000")),
+    # When its last event was recorded: the next is not recorded before.
+    Column(
+        "recorded_at",
+        DateTime(timezone=True),
+        nullable=False,
+        server_default=text("'-infinity'"),
+    ),
     PrimaryKeyConstraint("partition", name="partitions_pkey"),
 )
 

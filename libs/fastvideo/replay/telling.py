@@ -23,11 +23,18 @@ class Board:
         self._equal_left = request.comparisons_max or COMPARISONS_MAX
         self._comparisons: deque[Comparison] = deque()
         self._progress: ReplayProgress | None = None
+        self._has_compared = False
         self._arrived = asyncio.Event()
+
+    @property
+    def has_compared(self) -> bool:
+        """Whether a comparison was told."""
+        return self._has_compared
 
     def tell(self, message: ReplayProgress | Comparison) -> None:
         """Tell it, from any thread."""
         if isinstance(message, Comparison):
+            self._has_compared = True
             if message.equal:
                 if self._equal_left <= 0:
                     return

@@ -189,8 +189,10 @@ class Replayer:
             try:
                 return await _replay_at(worker, asked, board, self._parts.tls)
             except (ResourceExhausted, Unavailable):
-                # It runs a replay already, or is gone; another one may not.
-                continue
+                # It runs a replay already, or is gone; another one may not. Once something was
+                # compared it is not begun again: what differed might not differ there.
+                if board.has_compared:
+                    raise
         return await _replay_at(last, asked, board, self._parts.tls)
 
 
