@@ -179,6 +179,28 @@ async def test_a_request_that_does_not_fold_leaves_the_others_listed(
     assert await listed(request_index) == ["r1"]
 
 
+async def test_a_request_goes_on_past_what_a_newer_program_wrote_and_its_end_is_an_end(
+    request_index: gateway_index.RequestIndex, writer: Writer
+) -> None:
+    for name in ("r1", "r2", "r3"):
+        await writer.accept(name)
+        await writer.start(name)
+        await writer.complete(name)
+    unreadable: dict[tuple[str, int], dict[str, Any]] = {
+        ("request-r1", 2): {"schema_version": 99},
+        ("request-r2", 3): {"schema_version": 99},
+        ("request-r3", 3): {"payload": b"\xff\xff"},
+    }
+    newer = [
+        replace(stored, **unreadable.get((stored.stream_id, stored.stream_version), {}))
+        for stored in await writer.events()
+    ]
+    await request_index.apply(newer)
+    completed = frozenset({RequestStatus.COMPLETED})
+    assert await listed(request_index, statuses=completed) == ["r3", "r2", "r1"]
+    assert await request_index.under_way(9) == ()
+
+
 async def test_sessions_are_found_by_time_and_by_expiry(
     session_rows: session_index.SessionIndex, writer: Writer
 ) -> None:

@@ -132,6 +132,22 @@ async def test_device_seconds_count_for_an_hour_with_what_is_predicted(
     assert await ledger.admit(asked("d"), policy) is None
 
 
+async def test_what_is_larger_than_the_quota_has_room_once_nothing_else_counts(
+    ledger: Ledger, hand: Hand
+) -> None:
+    policy = TenantPolicy(device_seconds_per_hour=100.0)
+    for offset, seconds in enumerate((0.1, 0.2, 0.3), start=1):
+        await ledger.take_in(
+            0, offset, offset, [Ended(offset, "one", f"x{offset}", hand.now_ms, seconds)]
+        )
+        hand.now_ms += 60_000
+    large = asked("large", 1_000.0)
+    spent = await ledger.admit(large, policy)
+    assert spent == Spent(Quota.DEVICE_SECONDS, HOUR_MS - 60_000)
+    hand.now_ms += spent.retry_after_ms
+    assert await ledger.admit(large, policy) is None
+
+
 async def test_what_is_withdrawn_leaves_room(ledger: Ledger) -> None:
     policy = TenantPolicy(requests_per_minute=1, live_requests_max=1)
     assert await ledger.admit(asked("a"), policy) is None

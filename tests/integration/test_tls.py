@@ -109,17 +109,42 @@ async def test_replaced_files_are_used_without_a_restart(authority: Authority) -
         await check(address, client(authority.file))
 
 
-async def test_an_http_server_uses_replaced_files_too(authority: Authority) -> None:
-    pair = authority.issue("server", days=-1)
-    context = ServerTls(pair.certificate, pair.key).context()
+@asynccontextmanager
+async def greeting(tls: ServerTls) -> AsyncIterator[str]:
+    """A server as the gateway's HTTP is one."""
 
     async def greet(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b"here")
         writer.close()
 
-    server = await asyncio.start_server(greet, "127.0.0.1", 0, ssl=context)
+    server = await asyncio.start_server(greet, "127.0.0.1", 0, ssl=tls.context())
     async with server:
-        address = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        yield f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+
+
+async def test_an_http_server_takes_another_authority_of_clients_without_a_restart(
+    authority: Authority, tmp_path: Path
+) -> None:
+    pair, trusted = authority.issue("server"), tmp_path / "trusted.pem"
+    first, second = Authority(tmp_path, "first"), Authority(tmp_path, "second")
+    ours, theirs = first.issue("ours"), second.issue("theirs")
+    trusted.write_bytes(first.file.read_bytes())
+    async with greeting(ServerTls(pair.certificate, pair.key, trusted)) as address:
+
+        async def gets_in(shown: Pair) -> bool:
+            return await try_handshake(address, client(authority.file, shown)) is None
+
+        assert [await gets_in(one) for one in (ours, theirs)] == [True, False]
+        trusted.write_text("nonsense")
+        assert [await gets_in(one) for one in (ours, theirs)] == [True, False]
+        # Who was trusted before is no longer.
+        trusted.write_bytes(second.file.read_bytes())
+        assert [await gets_in(one) for one in (ours, theirs)] == [False, True]
+
+
+async def test_an_http_server_uses_replaced_files_too(authority: Authority) -> None:
+    pair = authority.issue("server", days=-1)
+    async with greeting(ServerTls(pair.certificate, pair.key)) as address:
         found = await try_handshake(address, client(authority.file))
         assert found is not None
         assert "expired" in found.message

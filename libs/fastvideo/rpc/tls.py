@@ -8,7 +8,7 @@ import ssl
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from fastvideo.errors import InvalidField
 from fastvideo.telemetry.logging import get_logger
@@ -43,7 +43,7 @@ class ServerTls:
         import grpc
 
         files = _Files(
-            (self.certificate, self.key, *([self.client_ca] if self.client_ca else [])),
+            self._paths,
             lambda: grpc.ssl_server_certificate_configuration(
                 [(self.key.read_bytes(), self.certificate.read_bytes())],
                 None if self.client_ca is None else self.client_ca.read_bytes(),
@@ -55,16 +55,21 @@ class ServerTls:
 
     def context(self) -> ssl.SSLContext:
         """For an HTTP server; replaced files are used from the next connection on."""
-        context = _ServerContext(ssl.PROTOCOL_TLS_SERVER)
+        return _ServerContext.of(self._paths, self._context)
+
+    @property
+    def _paths(self) -> tuple[Path, ...]:
+        return (self.certificate, self.key, *([self.client_ca] if self.client_ca else []))
+
+    def _context(self) -> ssl.SSLContext:
+        """A context of the files as they are now."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         context.set_alpn_protocols(["http/1.1"])
         _load_pair(context, self.certificate, self.key)
         if self.client_ca is not None:
             context.load_verify_locations(self.client_ca)
             context.verify_mode = ssl.CERT_REQUIRED
-        pair = (self.certificate, self.key)
-        context.files = _Files(pair, lambda: _load_pair(context, self.certificate, self.key))
-        context.files.changed()
         return context
 
 
@@ -148,14 +153,25 @@ class _Files:
 
 
 class _ServerContext(ssl.SSLContext):
-    """Looks at its files before each handshake."""
+    """Looks at its files before each handshake, and shakes hands by the newest that can be used.
 
-    files: _Files | None = None
+    A context trusts every CA that it was ever given, so other files are another context.
+    """
+
+    _files: _Files
+    _newest: ssl.SSLContext
+
+    @classmethod
+    def of(cls, paths: tuple[Path, ...], read: Callable[[], ssl.SSLContext]) -> Self:
+        """A context that is made of files by a function."""
+        context = cls(ssl.PROTOCOL_TLS_SERVER)
+        context._files = _Files(paths, read)
+        context._newest = context._files.read()
+        return context
 
     def wrap_bio(self, *args: Any, **kwargs: Any) -> ssl.SSLObject:
-        if self.files is not None:
-            self.files.changed()
-        return super().wrap_bio(*args, **kwargs)
+        self._newest = self._files.changed() or self._newest
+        return self._newest.wrap_bio(*args, **kwargs)
 
 
 def _load_pair(context: ssl.SSLContext, certificate: Path, key: Path) -> None:

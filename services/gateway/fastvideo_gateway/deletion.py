@@ -6,13 +6,12 @@ The bytes are removed by the artifact service, which reads of it in the log.
 """
 
 import asyncio
-from collections.abc import Iterator
-from contextlib import aclosing, contextmanager
+from contextlib import aclosing
 from datetime import datetime
 from typing import Final
 
 from fastvideo.clock import Clock, milliseconds
-from fastvideo.errors import Conflict, NotFound, ResourceExhausted, Unavailable
+from fastvideo.errors import Conflict, NotFound, Unavailable
 from fastvideo.events.catalog import new_event
 from fastvideo.events.metadata import request_metadata
 from fastvideo.events.records import AppendCommand, StreamAppend
@@ -26,6 +25,7 @@ from fastvideo.rpc.identity import current_caller
 from fastvideo.scheduling.work import CancelScope, CancelScopeKind
 from fastvideo.telemetry.tracing import current_traceparent
 from fastvideo_gateway.cancellation import Canceller
+from fastvideo_gateway.places import Places
 from fastvideo_gateway.watching import WatchHub
 
 CANCEL_S_MAX: Final = 30.0
@@ -47,6 +47,7 @@ class Deleter:
         clock: Clock,
         *,
         cancel_s_max: float = CANCEL_S_MAX,
+        share: float = 1.0,
     ) -> None:
         self._appender = appender
         self._standings = standings
@@ -54,7 +55,7 @@ class Deleter:
         self._watches = watches
         self._clock = clock
         self._cancel_s_max = cancel_s_max
-        self._waiting = 0
+        self._places = Places("deletions", WAITING_MAX, share, "try again")
 
     async def delete(
         self, request_id: str, tenant_id: str, *, subject: str = "request_id"
@@ -93,7 +94,7 @@ class Deleter:
     async def _ended(self, request_id: str, tenant_id: str, subject: str) -> RequestState:
         """Cancel the request and wait for its end, whatever that is."""
         scope = CancelScope(kind=CancelScopeKind.REQUEST, target_id=request_id)
-        with self._place():
+        with self._places.taken(tenant_id):
             try:
                 await self._canceller.cancel(scope, "deleted", tenant_id)
                 async with asyncio.timeout(self._cancel_s_max):
@@ -113,16 +114,3 @@ class Deleter:
         async with aclosing(self._watches.watch(request_id, 0, tenant_id)) as events:
             async for _ in events:
                 pass
-
-    @contextmanager
-    def _place(self) -> Iterator[None]:
-        if self._waiting >= WAITING_MAX:
-            raise ResourceExhausted(
-                f"{WAITING_MAX} deletions wait for the end of their requests; try again",
-                subject="deletions",
-            )
-        self._waiting += 1
-        try:
-            yield
-        finally:
-            self._waiting -= 1

@@ -5,14 +5,17 @@ order of each partition, any number of times, and remember how far they came.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Final, Protocol
 
-from fastvideo.errors import FastVideoError
+from fastvideo.errors import CorruptLog, FastVideoError
 from fastvideo.events.catalog import event_of
 from fastvideo.events.projections.projector import Projection
 from fastvideo.events.records import StoredEvent
+from fastvideo.events.types import Event
 from fastvideo.events.views import event_for_view
+from fastvideo.requests.events import RequestCancelled, RequestCompleted, RequestFailed
 from fastvideo.requests.state import STREAM_PREFIX, evolve
 from fastvideo.requests.types import RequestState, RequestStatus, TextPart
 from fastvideo.rpc.paging import PagePosition
@@ -23,6 +26,14 @@ _LOG: Final = get_logger(__name__)
 
 _WORKER_TYPES: Final = frozenset(
     {WorkerAttached.__name__, WorkerLost.__name__, LeaderElected.__name__}
+)
+
+_ENDS: Final[Mapping[str, RequestStatus]] = MappingProxyType(
+    {
+        RequestCompleted.__name__: RequestStatus.COMPLETED,
+        RequestFailed.__name__: RequestStatus.FAILED,
+        RequestCancelled.__name__: RequestStatus.CANCELLED,
+    }
 )
 
 
@@ -132,11 +143,28 @@ def fold_changes(
 
 def _evolved(before: RequestState | None, stored: StoredEvent) -> RequestState | None:
     try:
-        event = event_for_view(stored, "requests")
-        return before if event is None else evolve(before, event)
+        event = _read(stored)
+        return _passed_over(before, stored) if event is None else evolve(before, event)
     except FastVideoError as error:
         _LOG.error("request left out of lists", stream=stored.stream_id, error=error.message)
         return None
+
+
+def _read(stored: StoredEvent) -> Event | None:
+    """The event; None when it cannot be read."""
+    try:
+        return event_for_view(stored, "requests")
+    except CorruptLog as error:
+        _LOG.error("event left out of lists", stream=stored.stream_id, error=error.message)
+        return None
+
+
+def _passed_over(before: RequestState | None, stored: StoredEvent) -> RequestState | None:
+    """The request after an event that cannot be read: one that has ended has ended."""
+    if before is None:
+        return None
+    status = _ENDS.get(stored.type, before.status)
+    return replace(before, status=status, last_sequence=stored.stream_version)
 
 
 def _fold_worker(

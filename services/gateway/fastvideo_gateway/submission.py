@@ -106,8 +106,8 @@ class Submitter:
         """
         asked = [await self._asked(message, tenant_id) for message in messages]
         new = [one.spec for one in asked if one.spec is not None]
-        most = self._quotas.most_at_once(tenant_id)
-        if most and len(new) > most:
+        most = self._quotas.most_at_once(new)
+        if len(new) > most:
             allowed = f"at most {most}, which is what the tenant's quotas let in at once"
             raise InvalidField("n", len(messages), allowed)
         # Let in, and neither stored nor tried to be.

@@ -5,8 +5,7 @@ not: the gateway says it. So nothing that comes through here reaches a request's
 """
 
 import hashlib
-from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
@@ -22,11 +21,12 @@ from fastvideo.artifacts.input_files import (
     too_large,
 )
 from fastvideo.artifacts.types import ArtifactKind
-from fastvideo.errors import InvalidField, ResourceExhausted
+from fastvideo.errors import InvalidField
 from fastvideo.ids import derived_id
 from fastvideo.rpc.errors import from_rpc_error
 from fastvideo.rpc.incoming import next_message, require_present
 from fastvideo.rpc.unknown_fields import refuse_unknown_fields
+from fastvideo_gateway.places import Places
 
 if TYPE_CHECKING:
     from fastvideo.api.artifacts.v1.artifacts_pb2_grpc import ArtifactServiceAsyncStub
@@ -58,9 +58,9 @@ _NAMES: Final[Mapping[str, str]] = MappingProxyType(
 class InputUploads:
     """Takes inputs and hands them to the artifact service."""
 
-    def __init__(self, artifacts: "ArtifactServiceAsyncStub") -> None:
+    def __init__(self, artifacts: "ArtifactServiceAsyncStub", *, share: float = 1.0) -> None:
         self._artifacts = artifacts
-        self._running = 0
+        self._places = Places("uploads", UPLOADS_MAX, share, "try again")
 
     async def put(
         self,
@@ -74,7 +74,7 @@ class InputUploads:
         Raises InvalidField naming what is wrong with the header or the bytes, and
         ResourceExhausted past the size limit and with too many uploads at once.
         """
-        with self._slot():
+        with self._places.taken(tenant_id):
             header = await _header(messages)
             kind = _check_header(header)
             data = await _data(messages, context)
@@ -91,7 +91,7 @@ class InputUploads:
             raise InvalidField(FIELD, "", "at least one byte")
         value = artifact_pb2.ArtifactKind.Value(f"ARTIFACT_KIND_{kind.upper()}")
         header = artifacts_pb2.PutArtifactHeader(kind=value)
-        with self._slot():
+        with self._places.taken(tenant_id):
             put = _header_to_put(header, kind, data, tenant_id)
             return (await self._put(put, data, timeout_s)).record
 
@@ -103,20 +103,6 @@ class InputUploads:
             return await self._artifacts.PutArtifact(messages, timeout=timeout_s)
         except grpc.aio.AioRpcError as error:
             raise from_rpc_error(error) from error
-
-    @contextmanager
-    def _slot(self) -> Iterator[None]:
-        if self._running >= UPLOADS_MAX:
-            raise ResourceExhausted(
-                f"{UPLOADS_MAX} uploads are on their way; try again",
-                subject="uploads",
-                attributes={"uploads_max": str(UPLOADS_MAX)},
-            )
-        self._running += 1
-        try:
-            yield
-        finally:
-            self._running -= 1
 
 
 async def _header(

@@ -1,13 +1,14 @@
 """How the gateway is told who may come in, and what its door says before it knows anybody."""
 
 import asyncio
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
 from fastvideo.clock import ManualClock
-from fastvideo.errors import InvalidField, Unauthenticated, Unavailable
+from fastvideo.errors import InvalidField, ResourceExhausted, Unauthenticated, Unavailable
 from fastvideo.events.catalog import new_event
 from fastvideo.events.memory import MemoryEventStore
 from fastvideo.events.records import AppendCommand, StreamAppend
@@ -15,9 +16,10 @@ from fastvideo.events.types import EventMetadata
 from fastvideo.requests.tenants import ApiKeyCreated
 from fastvideo.rpc.api_keys import ApiToken, bearer_of
 from fastvideo.rpc.identity import Role
+from fastvideo_gateway.access import door as door_module
 from fastvideo_gateway.access.config import AccessConfig, Auth, access_of
 from fastvideo_gateway.access.directory import TenantDirectory
-from fastvideo_gateway.access.door import KeyDoor, OpenDoor
+from fastvideo_gateway.access.door import AdminKey, KeyDoor, OpenDoor
 
 NOW = datetime(2026, 5, 1, tzinfo=UTC)
 CLOCK = ManualClock(NOW)
@@ -34,6 +36,14 @@ def test_an_open_gateway_listens_on_this_machine_alone(listen: str) -> None:
     assert access_of("open", None, ("localhost:1", "[::1]:2")).auth is Auth.OPEN
     with pytest.raises(InvalidField):
         access_of("closed", None, ())
+
+
+def test_an_open_gateway_has_one_tenant_and_others_have_shares() -> None:
+    assert access_of("open", None, (), 0.25).share == 1.0
+    assert access_of("keys", None, (), 0.25).share == 0.25
+    for share in (0.0, 1.1):
+        with pytest.raises(InvalidField, match="FASTVIDEO_TENANT_SHARE"):
+            access_of("keys", None, (), share)
 
 
 @pytest.mark.parametrize("content", ["", "secret", f"fv_admin_{'x' * 42}", "fv_a\nfv_b"])
@@ -94,6 +104,80 @@ async def test_the_directory_knows_what_was_there_and_what_comes() -> None:
     finally:
         following.cancel()
         await asyncio.gather(following, return_exceptions=True)
+
+
+async def test_a_tenant_of_whom_a_newer_gateway_wrote_may_do_nothing_here() -> None:
+    log = MemoryEventStore(4)
+    tokens = {name: ApiToken.new(f"ak_{name}") for name in ("a", "b")}
+    for name, token in tokens.items():
+        payload = ApiKeyCreated(
+            key_id=token.key_id,
+            tenant_id=name,
+            role="user",
+            secret_sha256=token.secret_sha256,
+        )
+        about = EventMetadata(tenant_id=name, occurred_at=NOW)
+        event = new_event(f"evt_{name}", payload, about)
+        await log.append(AppendCommand((StreamAppend(f"tenant-{name}", (event,)),)))
+    directory = TenantDirectory(log)
+    door = KeyDoor(directory, None, CLOCK)
+    following = asyncio.create_task(directory.run())
+    try:
+        assert await directory.until_loaded(30)
+
+        async def running(name: str) -> None:
+            shown = {"authorization": f"Bearer {tokens[name].text}"}
+            async with door.entering(shown):
+                entered.set()
+                await asyncio.Event().wait()
+
+        entered = asyncio.Event()
+        call = asyncio.create_task(running("a"))
+        await entered.wait()
+        # A revocation, for all that this program can tell.
+        event = replace(event, event_id="evt_new", type="ApiKeyRevoked", schema_version=99)
+        await log.append(AppendCommand((StreamAppend("tenant-a", (event,)),)))
+        async with asyncio.timeout(30):
+            with pytest.raises(Unavailable) as caught:
+                await call
+        assert caught.value.reason == "TENANT_UNREADABLE"
+        with pytest.raises(Unavailable):
+            door.caller_of(tokens["a"].text)
+        with pytest.raises(Unavailable):
+            directory.policy_of("a")
+        assert door.caller_of(tokens["b"].text).tenant_id == "b"
+    finally:
+        following.cancel()
+        await asyncio.gather(following, return_exceptions=True)
+    # One that starts later knows no more.
+    late = TenantDirectory(log)
+    following = asyncio.create_task(late.run())
+    try:
+        assert await late.until_loaded(30)
+        with pytest.raises(Unavailable):
+            KeyDoor(late, None, CLOCK).caller_of(tokens["a"].text)
+    finally:
+        following.cancel()
+        await asyncio.gather(following, return_exceptions=True)
+
+
+async def test_a_tenant_has_its_share_of_the_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(door_module, "CONCURRENT_RPCS_MAX", 4)
+    key = ApiToken.new("ak_admin")
+    door = KeyDoor(
+        TenantDirectory(MemoryEventStore()),
+        AdminKey(key.key_id, key.secret_sha256),
+        CLOCK,
+        share=0.5,
+    )
+    door._directory._loaded = True
+    shown = {"authorization": f"Bearer {key.text}"}
+    async with door.entering(shown), door.entering(shown):
+        with pytest.raises(ResourceExhausted, match="tenant default has 2 calls"):
+            async with door.entering(shown):
+                raise AssertionError
+    async with door.entering(shown):
+        pass
 
 
 def test_a_key_is_its_id_and_its_secret_and_shows_the_secret_to_nobody() -> None:

@@ -2,6 +2,9 @@
 
 The streams of tenants are read whole before the gateway is ready, and followed from there: what
 another replica appends is known here within a poll, at most a second later.
+
+What a newer gateway writes to a tenant's stream may end a key or lower a quota. Whoever cannot read
+it does not know what the tenant may do any more, and lets it do nothing.
 """
 
 import asyncio
@@ -31,7 +34,7 @@ RETRY_S: Final = 0.2
 READS_AT_ONCE: Final = 4
 EVENTS_PER_READ: Final = 500
 
-OnKey = Callable[[ApiKey], None]
+OnKey = Callable[[], None]
 
 
 class TenantDirectory:
@@ -45,6 +48,8 @@ class TenantDirectory:
         self._polling = polling
         self._tenants: dict[str, TenantState] = {}
         self._tenant_of_key: dict[str, str] = {}
+        # Tenants of whom a newer program wrote.
+        self._unreadable: set[str] = set()
         self._changed = asyncio.Condition()
         self._loaded = False
         self._listeners: defaultdict[str, set[OnKey]] = defaultdict(set)
@@ -66,18 +71,25 @@ class TenantDirectory:
         return self._tenants.get(tenant_id) or TenantState(tenant_id=tenant_id)
 
     def policy_of(self, tenant_id: str) -> TenantPolicy:
-        """What a tenant may use. Raises Unavailable."""
+        """What a tenant may use. Raises Unavailable, also when that is not known here."""
+        self._require_readable(tenant_id)
         return self.tenant(tenant_id).policy
 
     def key(self, key_id: str) -> ApiKey | None:
-        """A key by its id, good or not; None when there is none. Raises Unavailable."""
+        """A key by its id, good or not; None when there is none.
+
+        Raises Unavailable, also when it is not known here whether the key is good.
+        """
         self._require_loaded()
         tenant_id = self._tenant_of_key.get(key_id)
-        return None if tenant_id is None else self._tenants[tenant_id].keys[key_id]
+        if tenant_id is None:
+            return None
+        self._require_readable(tenant_id)
+        return self._tenants[tenant_id].keys[key_id]
 
     @contextmanager
     def listening(self, key_id: str, on_key: OnKey) -> Iterator[None]:
-        """Call back when a key changes, for as long as the block lasts."""
+        """Call back when what is known of a key changes, for as long as the block lasts."""
         listeners = self._listeners[key_id]
         listeners.add(on_key)
         try:
@@ -153,17 +165,29 @@ class TenantDirectory:
 
     def _take(self, events: tuple[StoredEvent, ...] | list[StoredEvent]) -> None:
         for stored in events:
-            event = event_for_view(stored, "tenants")
-            if event is None:
-                continue
             tenant_id = stored.stream_id.removeprefix(STREAM_PREFIX)
             before = self._tenants.get(tenant_id) or TenantState(tenant_id=tenant_id)
+            event = event_for_view(stored, "tenants")
+            if event is None:
+                self._give_up(before, stored.type)
+                continue
             after = self._tenants[tenant_id] = evolve(before, event)
             for key_id, key in after.keys.items():
                 if before.keys.get(key_id) is not key:
                     self._tenant_of_key[key_id] = tenant_id
-                    for on_key in tuple(self._listeners.get(key_id, ())):
-                        on_key(key)
+                    self._call(key_id)
+
+    def _give_up(self, tenant: TenantState, event_type: str) -> None:
+        """Let a tenant do nothing here: what a newer program wrote of it cannot be read."""
+        if tenant.tenant_id not in self._unreadable:
+            _LOG.error("tenant refused", tenant_id=tenant.tenant_id, event_type=event_type)
+        self._unreadable.add(tenant.tenant_id)
+        for key_id in tenant.keys:
+            self._call(key_id)
+
+    def _call(self, key_id: str) -> None:
+        for on_key in tuple(self._listeners.get(key_id, ())):
+            on_key()
 
     async def _tell(self) -> None:
         async with self._changed:
@@ -172,3 +196,12 @@ class TenantDirectory:
     def _require_loaded(self) -> None:
         if not self._loaded:
             raise Unavailable("keys are still being read; try again", subject="keys")
+
+    def _require_readable(self, tenant_id: str) -> None:
+        if tenant_id in self._unreadable:
+            raise Unavailable(
+                "a newer gateway has written of this tenant; try again, there or once this one is "
+                "of the same version",
+                reason="TENANT_UNREADABLE",
+                subject="tenant",
+            )

@@ -9,12 +9,14 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from fastvideo.clock import Clock
-from fastvideo.errors import InvalidField, Unauthenticated
+from fastvideo.errors import InvalidField, Unauthenticated, Unavailable
 from fastvideo.requests.tenant_state import ApiKey
 from fastvideo.rpc.api_keys import ApiToken, bearer_of
 from fastvideo.rpc.identity import ANYBODY, DEFAULT_TENANT, Caller, Role
 from fastvideo.rpc.outgoing import AUTHORIZATION
+from fastvideo.rpc.server import CONCURRENT_RPCS_MAX
 from fastvideo_gateway.access.directory import TenantDirectory
+from fastvideo_gateway.places import Places
 
 # What the secret of a key that does not exist is compared with: no text has this hash.
 _NO_HASH: Final = "0" * 64
@@ -33,7 +35,7 @@ class Door(Protocol):
         ...
 
     def check_still(self, caller: Caller) -> None:
-        """Raise Unauthenticated when a caller that was let in would not be by now."""
+        """Raise Unauthenticated or Unavailable when who was let in would not be by now."""
         ...
 
 
@@ -80,10 +82,18 @@ class KeyDoor:
 
     is_open: Final = False
 
-    def __init__(self, directory: TenantDirectory, admin: AdminKey | None, clock: Clock) -> None:
+    def __init__(
+        self,
+        directory: TenantDirectory,
+        admin: AdminKey | None,
+        clock: Clock,
+        *,
+        share: float = 1.0,
+    ) -> None:
         self._directory = directory
         self._admin = admin
         self._clock = clock
+        self._places = Places("calls", CONCURRENT_RPCS_MAX, share, "end some")
 
     def caller_of(self, shown: str) -> Caller:
         """Who a key belongs to.
@@ -111,7 +121,10 @@ class KeyDoor:
         return Caller(tenant_id=key.tenant_id, role=Role(key.role), key_id=key.key_id)
 
     def check_still(self, caller: Caller) -> None:
-        """Raise Unauthenticated when the caller's key has been revoked or has run out."""
+        """Raise Unauthenticated when the caller's key has been revoked or has run out.
+
+        Raises Unavailable when that is not known here any more.
+        """
         key = self._directory.key(caller.key_id)
         if key is not None:
             _check_good(key, self._clock.now())
@@ -123,13 +136,19 @@ class KeyDoor:
         key = self._directory.key(caller.key_id)
         running = asyncio.timeout(_left_s(key, self._clock.now()))
 
-        def on_key(changed: ApiKey) -> None:
-            if changed.revoked_at is not None and not running.expired():
-                running.reschedule(asyncio.get_running_loop().time())
+        def on_key() -> None:
+            try:
+                self.check_still(caller)
+            except (Unauthenticated, Unavailable):
+                if not running.expired():
+                    running.reschedule(asyncio.get_running_loop().time())
 
         try:
             async with running:
-                with self._directory.listening(caller.key_id, on_key):
+                with (
+                    self._places.taken(caller.tenant_id),
+                    self._directory.listening(caller.key_id, on_key),
+                ):
                     yield caller
         except TimeoutError:
             if not running.expired():

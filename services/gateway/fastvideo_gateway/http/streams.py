@@ -7,10 +7,11 @@ from typing import Any, Final, TypeAlias
 
 from starlette.responses import StreamingResponse
 
-from fastvideo.errors import FastVideoError, ResourceExhausted
-from fastvideo.rpc.identity import Caller, current_caller
+from fastvideo.errors import FastVideoError
+from fastvideo.rpc.identity import Caller, current_caller, current_tenant
 from fastvideo_gateway.http.answers import error_record, to_json
 from fastvideo_gateway.http.views import Refused
+from fastvideo_gateway.places import Places
 
 STREAMS_MAX: Final = 1_024
 # A proxy or a browser gives up on what says nothing.
@@ -35,22 +36,26 @@ class Streams:
     """Hands out streams while there are not too many."""
 
     def __init__(
-        self, closing: asyncio.Event, check_still: Callable[[Caller], None] | None = None
+        self,
+        closing: asyncio.Event,
+        check_still: Callable[[Caller], None] | None = None,
+        *,
+        share: float = 1.0,
     ) -> None:
         self._closing = closing
         self._check_still = check_still
-        self._open = 0
+        self._places = Places("streams", STREAMS_MAX, share, "close one")
 
     def answer(
         self, messages: AsyncGenerator[bytes, None], failed: Failing = _refused
     ) -> StreamingResponse:
         """A stream of what the iterator makes, until either side goes.
 
-        Raises ResourceExhausted when there are too many. A typed error of the iterator's becomes
-        an event `error`, which ends the stream; `failed` puts it in the API's words.
+        Raises ResourceExhausted when there are too many, or too many of the caller's tenant. A
+        typed error of the iterator's becomes an event `error`, which ends the stream; `failed`
+        puts it in the API's words.
         """
-        if self._open >= STREAMS_MAX:
-            raise ResourceExhausted(f"{STREAMS_MAX} streams are open; close one", subject="streams")
+        self._places.require(current_tenant())
         return StreamingResponse(
             self._counted(messages, failed), media_type="text/event-stream", headers=_HEADERS
         )
@@ -58,13 +63,10 @@ class Streams:
     async def _counted(
         self, messages: AsyncGenerator[bytes, None], failed: Failing
     ) -> AsyncGenerator[bytes, None]:
-        self._open += 1
-        try:
+        with self._places.held(current_tenant()):
             async with aclosing(self._until_closed(messages, failed)) as sent:
                 async for one in sent:
                     yield one
-        finally:
-            self._open -= 1
 
     def _check_caller(self) -> None:
         """Raise Unauthenticated when who reads may not any more; seen within a heartbeat."""

@@ -5,6 +5,7 @@ longer than a tenth of a second, once.
 """
 
 import asyncio
+from collections.abc import Sequence
 from typing import Final
 
 from fastvideo.clock import milliseconds
@@ -78,10 +79,20 @@ class KeptQuotas:
             # It counts for a minute at most: the log never has it.
             self._shared_is(False)
 
-    def most_at_once(self, tenant_id: str) -> int:
-        policy = self._policies.policy_of(tenant_id)
-        limits = (policy.requests_per_minute, policy.live_requests_max)
-        return min((limit for limit in limits if limit), default=0)
+    def most_at_once(self, specs: Sequence[RequestSpec]) -> int:
+        if not specs:
+            return 0
+        policy = self._policies.policy_of(specs[0].tenant_id)
+        limits = (policy.requests_per_minute, policy.live_requests_max, len(specs))
+        most = min(limit for limit in limits if limit)
+        limit, taken = policy.device_seconds_per_hour, 0.0
+        for count, spec in enumerate(specs[:most] if limit else ()):
+            predicted = self._costs.predict(spec)
+            # The first is let in whatever is predicted of it.
+            if taken > 0 and (taken >= limit or taken + predicted > limit):
+                return count
+            taken += predicted
+        return most
 
     async def run(self) -> None:
         """Follow the log for the counters, for ever; ends by cancellation."""

@@ -23,6 +23,8 @@ from fastvideo_gateway.quotas.types import (
     Spent,
 )
 
+# What is left of a sum that is taken away part by part.
+ROUNDING_S: Final = 1e-6
 # How often what counts no more is let go of, of those who do not ask either.
 LOOK_EVERY_MS: Final = 5_000
 
@@ -151,12 +153,13 @@ def _spent(usage: _Usage, asked: Admission, policy: TenantPolicy, now_ms: int) -
 def _spent_device(usage: _Usage, asked: Admission, limit: float, now_ms: int) -> Spent | None:
     """A request that is alone is let in, however much is predicted: the guess may be wrong."""
     total = sum(usage.device.values()) + sum(way.predicted for way in usage.live.values())
-    over = total + asked.predicted_device_seconds - limit
+    # There is room for what is larger than the quota once nothing else counts.
+    over = min(total + asked.predicted_device_seconds - limit, total)
     if total <= 0 or (over <= 0 and total < limit):
         return None
     for minute in sorted(usage.device):
         over -= usage.device[minute]
-        if over <= 0:
+        if over <= ROUNDING_S:
             leaves_ms = (minute + DEVICE_WINDOW_MINUTES) * MINUTE_MS
             return Spent(Quota.DEVICE_SECONDS, max(0, leaves_ms - now_ms))
     return Spent(Quota.DEVICE_SECONDS, RETRY_UNDER_WAY_MS)

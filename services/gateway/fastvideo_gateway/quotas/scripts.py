@@ -121,12 +121,12 @@ if device_max > 0 then
       table.insert(minutes, {minute, tonumber(used[i + 1])})
     end
   end
-  local over = total + predicted - device_max
+  local over = math.min(total + predicted - device_max, total)
   if total > 0 and (over > 0 or total >= device_max) then
     table.sort(minutes, function(a, b) return a[1] < b[1] end)
     for _, one in ipairs(minutes) do
       over = over - one[2]
-      if over <= 0 then
+      if over <= 1e-6 then
         return {'device_seconds_per_hour', math.max(0, (one[1] + 60) * 60000 - now)}
       end
     end

@@ -110,8 +110,8 @@ class Quotas(Protocol):
         """Take back what was counted for a request that was not stored."""
         ...
 
-    def most_at_once(self, tenant_id: str) -> int:
-        """How many requests can ever be let in together; 0 where nothing limits that."""
+    def most_at_once(self, specs: Sequence[RequestSpec]) -> int:
+        """How many of a tenant's requests, from the first on, can ever be let in together."""
         ...
 
 
@@ -124,8 +124,9 @@ class NoQuotas:
     async def withdraw(self, spec: RequestSpec) -> None:
         """Nothing was counted."""
 
-    def most_at_once(self, tenant_id: str) -> int:
-        return 0
+    def most_at_once(self, specs: Sequence[RequestSpec]) -> int:
+        """All of them."""
+        return len(specs)
 
 
 class Ledger(Protocol):

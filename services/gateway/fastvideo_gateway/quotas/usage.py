@@ -3,10 +3,14 @@
 from collections.abc import Sequence
 from typing import Final
 
+from google.protobuf.message import DecodeError
+
+from fastvideo import wire
 from fastvideo.clock import milliseconds
 from fastvideo.errors import FastVideoError
 from fastvideo.events.catalog import TERMINAL
 from fastvideo.events.records import StoredEvent
+from fastvideo.events.types import EventMetadata, EventPayload
 from fastvideo.events.views import event_for_view
 from fastvideo.requests.events import (
     RequestAccepted,
@@ -42,6 +46,11 @@ class RequestCosts:
         """Device-seconds of a request."""
         return self._costs.predict(*_kind(spec))
 
+    def predicted(self, request_id: str) -> float:
+        """Device-seconds that a request under way is predicted to take; 0 where it is unknown."""
+        kind = self._kinds.get(request_id)
+        return 0.0 if kind is None else self._costs.predict(*kind)
+
     def accepted(self, spec: RequestSpec) -> None:
         """Remember what kind of request it is."""
         if len(self._kinds) >= SPECS_MAX:
@@ -70,23 +79,45 @@ def _is_wanted(stored: StoredEvent) -> bool:
 
 
 def _change(stored: StoredEvent, costs: RequestCosts) -> Change | None:
-    """None for what cannot be read: counters do without it, as lists do."""
-    try:
-        event = event_for_view(stored, "quotas")
-    except FastVideoError as error:
-        _LOG.error("event left out of quotas", stream=stored.stream_id, error=error.message)
-        return None
-    if event is None:
-        return None
+    """What an event changes.
+
+    One that cannot be read counts by its envelope and by what was predicted: a request whose end
+    says more than this program knows has ended nevertheless.
+    """
+    payload = _payload(stored)
     at_ms = milliseconds(stored.recorded_at)
-    payload, tenant_id = event.payload, event.metadata.tenant_id
     request_id = stored.stream_id.removeprefix(STREAM_PREFIX)
     if isinstance(payload, RequestAccepted):
         costs.accepted(payload.spec)
         predicted = costs.predict(payload.spec)
         return Accepted(stored.offset, payload.spec.tenant_id, request_id, at_ms, predicted)
+    tenant_id = _tenant(stored)
+    if not tenant_id:
+        return None
+    if stored.type not in TERMINAL:
+        return Accepted(stored.offset, tenant_id, request_id, at_ms)
+    seconds, measured = costs.predicted(request_id), None
     if isinstance(payload, RequestCompleted | RequestFailed | RequestCancelled):
         seconds = payload.metrics.device_seconds
-        costs.ended(request_id, seconds if isinstance(payload, RequestCompleted) else None)
-        return Ended(stored.offset, tenant_id, request_id, at_ms, seconds)
-    return None
+        measured = seconds if isinstance(payload, RequestCompleted) else None
+    costs.ended(request_id, measured)
+    return Ended(stored.offset, tenant_id, request_id, at_ms, seconds)
+
+
+def _payload(stored: StoredEvent) -> EventPayload | None:
+    """What an event says; None when that cannot be read."""
+    try:
+        event = event_for_view(stored, "quotas")
+    except FastVideoError as error:
+        _LOG.error("event read in part for quotas", stream=stored.stream_id, error=error.message)
+        return None
+    return None if event is None else event.payload
+
+
+def _tenant(stored: StoredEvent) -> str:
+    """Whose an event is; empty when that cannot be read."""
+    try:
+        return wire.decode(EventMetadata, stored.metadata).tenant_id
+    except DecodeError:
+        _LOG.error("event left out of quotas", stream=stored.stream_id)
+        return ""

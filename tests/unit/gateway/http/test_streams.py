@@ -1,11 +1,12 @@
 """Streams of events: bounded, closed from either side, and never silent."""
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterator
 
 import pytest
 
 from fastvideo.errors import NotFound, ResourceExhausted
+from fastvideo.rpc.identity import ANYBODY, Caller, Role, calling
 from fastvideo_gateway.http import streams
 from fastvideo_gateway.http.openai.errors import openai_failed
 from fastvideo_gateway.http.streams import Streams, message
@@ -14,6 +15,12 @@ from fastvideo_gateway.http.streams import Streams, message
 async def two() -> AsyncGenerator[bytes, None]:
     yield message("first", {"n": 1}, "1")
     yield message("second", {"n": 2})
+
+
+@pytest.fixture(autouse=True)
+def caller() -> Iterator[None]:
+    with calling(ANYBODY):
+        yield
 
 
 async def collected(messages: AsyncGenerator[bytes, None], closing: asyncio.Event) -> bytes:
@@ -73,6 +80,21 @@ async def test_silence_is_broken_by_heartbeats(monkeypatch: pytest.MonkeyPatch) 
             if b"still here" in seen:
                 release.set()
     assert seen.endswith(b"event: late\ndata: {}\n\n")
+
+
+async def test_a_tenant_has_its_share_of_the_streams(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(streams, "STREAMS_MAX", 4)
+    open_ones = Streams(asyncio.Event(), share=0.5)
+    first = [aiter(open_ones.answer(two()).body_iterator) for _ in range(2)]
+    for one in first:
+        await anext(one)
+    with pytest.raises(ResourceExhausted, match="tenant default has 2 streams") as caught:
+        open_ones.answer(two())
+    assert (caught.value.reason, caught.value.subject) == ("TENANT_PLACES", "streams")
+    with calling(Caller(tenant_id="other", role=Role.USER)):
+        open_ones.answer(two())
+    assert [part async for part in first[0]]
+    open_ones.answer(two())
 
 
 async def test_too_many_streams_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:

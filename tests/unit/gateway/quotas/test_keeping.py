@@ -143,3 +143,18 @@ async def test_without_redis_the_limits_hold() -> None:
     kept = quotas(TenantPolicy(requests_per_minute=1), None)
     assert [await is_let_in(kept, name) for name in "ab"] == [True, False]
     assert kept.kept_in == LOCAL
+
+
+def test_more_than_the_hours_device_seconds_are_never_let_in_together() -> None:
+    kept = quotas(TenantPolicy(device_seconds_per_hour=12.0), None)
+    three = [spec(name) for name in "abc"]
+    # Of what never ran nothing is predicted.
+    assert kept.most_at_once(three) == 3
+    kept._costs.accepted(spec("z"))
+    kept._costs.ended("z", 5.0)
+    assert [kept.most_at_once(three[:n]) for n in range(4)] == [0, 1, 2, 2]
+    kept = quotas(TenantPolicy(device_seconds_per_hour=3.0), None)
+    kept._costs.accepted(spec("z"))
+    kept._costs.ended("z", 5.0)
+    # One is let in, however much is predicted of it.
+    assert kept.most_at_once(three) == 1

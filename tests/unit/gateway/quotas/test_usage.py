@@ -2,6 +2,9 @@
 
 from dataclasses import replace
 from datetime import UTC, datetime
+from typing import Any
+
+import pytest
 
 from fastvideo.events.catalog import new_event
 from fastvideo.events.records import StoredEvent, payload_digest
@@ -68,6 +71,18 @@ def test_what_such_requests_took_is_what_the_next_one_is_predicted_to_take() -> 
     assert change == Accepted(3, "one", "req_2", AT_MS, 5.0)
 
 
-def test_an_event_that_cannot_be_read_is_left_out() -> None:
-    broken = replace(stored(1, "req_1", done(5.0)), payload=b"\xff\xff")
-    assert changes_of([broken], RequestCosts()) == []
+@pytest.mark.parametrize("unreadable", [{"payload": b"\xff\xff"}, {"schema_version": 99}])
+def test_of_an_end_that_cannot_be_read_it_counts_that_it_is_one(unreadable: Any) -> None:
+    costs = RequestCosts()
+    changes_of(
+        [stored(1, "req_1", RequestAccepted(spec=spec("req_1"))), stored(2, "req_1", done(5.0))],
+        costs,
+    )
+    begun = stored(3, "req_2", RequestAccepted(spec=spec("req_2")))
+    ended = replace(stored(4, "req_2", done(7.0)), **unreadable)
+    assert changes_of([begun, ended], costs)[1] == Ended(4, "one", "req_2", AT_MS, 5.0)
+    # What it did not say teaches nothing.
+    assert costs.predict(spec("req_3")) == 5.0
+    newer = replace(begun, **unreadable)
+    assert changes_of([newer], costs) == [Accepted(3, "one", "req_2", AT_MS, 0.0)]
+    assert changes_of([replace(ended, metadata=b"\xff\xff")], costs) == []

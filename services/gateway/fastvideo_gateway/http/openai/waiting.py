@@ -1,14 +1,14 @@
 """Requests as they stand, and until they have ended."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Sequence
-from contextlib import aclosing, contextmanager
+from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
+from contextlib import AbstractContextManager, aclosing
 from typing import Any, Final, TypeAlias, TypeVar
 
 from starlette.requests import Request
 
 from fastvideo.api.gateway.v1 import gateway_pb2
-from fastvideo.errors import Cancelled, FastVideoError, NotFound, ResourceExhausted, Unavailable
+from fastvideo.errors import Cancelled, FastVideoError, NotFound, Unavailable
 from fastvideo.events.records import StoredEvent
 from fastvideo.requests.failures import error_of
 from fastvideo.requests.types import RequestState, RequestStatus
@@ -16,6 +16,7 @@ from fastvideo.rpc.errors import RETRY_AFTER
 from fastvideo.rpc.identity import Caller, current_caller, current_tenant
 from fastvideo.scheduling.work import CancelScope, CancelScopeKind
 from fastvideo_gateway.http.openai.holding import Holds
+from fastvideo_gateway.places import Places
 from fastvideo_gateway.service import GatewayParts
 from fastvideo_gateway.submission import Submitted
 
@@ -37,12 +38,14 @@ class Waiting:
         gateway: GatewayParts,
         check_still: Callable[[Caller], None],
         closing: asyncio.Event,
+        *,
+        share: float = 1.0,
     ) -> None:
         self._gateway = gateway
         self._check_still = check_still
         self._closing = closing
         self._holds = Holds(self._cancel)
-        self._callers = 0
+        self._places = Places("callers", CALLERS_MAX, share, "poll instead")
 
     async def state(self, video_id: str) -> RequestState:
         """Where a request stands. Raises NotFound."""
@@ -52,18 +55,10 @@ class Waiting:
         except NotFound as error:
             raise NotFound(f"video {video_id} does not exist", subject="video_id") from error
 
-    @contextmanager
-    def place(self) -> Iterator[None]:
-        """A place among those who wait. Raises ResourceExhausted when all are taken."""
-        if self._callers >= CALLERS_MAX:
-            raise ResourceExhausted(
-                f"{CALLERS_MAX} callers wait for their videos; poll instead", subject="callers"
-            )
-        self._callers += 1
-        try:
-            yield
-        finally:
-            self._callers -= 1
+    def place(self) -> AbstractContextManager[None]:
+        """A place among those who wait. Raises ResourceExhausted when all are taken, or as many
+        as the caller's tenant may have."""
+        return self._places.taken(current_tenant())
 
     async def cancelled(self, video_id: str) -> RequestState:
         """Ask for a cancellation; the request once it has landed, or as it stands after a while."""
@@ -184,7 +179,7 @@ class Waiting:
                 return ending.result()
             if gone.done():
                 raise Cancelled("the caller went away")
-            raise _stops("ask with the same Idempotency-Key")
+            raise _stops(f"ask with the same Idempotency-Key, or without one for {', '.join(ids)}")
         finally:
             for task in looked_for:
                 task.cancel()
