@@ -21,7 +21,7 @@ CONTROL_TESTS := $(wildcard $(addprefix tests/unit/,house artifacts blobs bus cl
 	events explain local model program requests rpc scheduling service sessions simulation telemetry))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-plain test-slow test-soak bench lint protos no-torch up down clean
+.PHONY: help setup demo test test-plain test-slow test-soak test-failed bench lint protos no-torch up down clean
 
 help: ## List the commands
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 12
@@ -45,6 +45,9 @@ test-slow: setup ## What takes long: random kills, parity over many shapes
 
 test-soak: setup ## What takes longest: thousands of requests, dozens of kills
 	$(BIN)/python -m pytest $(PARALLEL) 2 -m "soak and not gpu"
+
+test-failed: setup ## What failed in the run before, again and alone
+	$(BIN)/python -m pytest --maxfail 1 --last-failed --last-failed-no-failures none
 
 bench: setup ## Measure, print one table, keep JSON in bench/results
 	$(BIN)/python tests/bench/run.py
