@@ -23,12 +23,7 @@ from fastvideo.client.batch_file import BatchItem
 from fastvideo.client.batches import AT_ONCE, BatchResult, OnItem, run_batch
 from fastvideo.client.calls import CallPolicy, Calls, check_address, check_timeout
 from fastvideo.client.downloads import Download, save
-from fastvideo.client.ending import (
-    abandon,
-    require_completed,
-    waited,
-    within,
-)
+from fastvideo.client.ending import abandon, made, require_completed, waited, within
 from fastvideo.client.event_log import LogClient
 from fastvideo.client.generation import Generation
 from fastvideo.client.keys import KeyClient
@@ -238,7 +233,7 @@ class AsyncClient(SessionCalls, PastCalls):
             await waited(self.watch(request_id), request_id, timeout_s, on_event, progress)
         except (asyncio.CancelledError, DeadlineExceeded):
             if cancel_when_left:
-                await abandon(self.cancel(request_id, reason="nobody waits for it any more"))
+                await abandon(self._abandon(request_id))
             raise
         ended = await self.get(request_id)
         return await self.show(ended) if in_notebook() else ended
@@ -264,6 +259,9 @@ class AsyncClient(SessionCalls, PastCalls):
         )
         return _generation((await self._calls(self._gateway.CancelRequest, request)).state)
 
+    async def _abandon(self, request_id: str) -> None:
+        await self.cancel(request_id, reason="nobody waits for it any more")
+
     async def delete(self, request_id: str, *, timeout_s: float = DELETE_S) -> None:
         """Delete a request and what it made; a running one is cancelled first.
 
@@ -285,12 +283,14 @@ class AsyncClient(SessionCalls, PastCalls):
     ) -> Generation:
         """Submit and wait, in one trace; `options` are those of `submit`, the rest of `wait`.
 
-        Raises what the request failed of, and Cancelled when somebody cancelled it.
+        Who is cancelled while it submits, `cancel_when_left`, ends once the request is known and
+        cancelled. Raises what the request failed of, and Cancelled when somebody cancelled it.
         """
         check_timeout(timeout_s)
         check_names(options, keywords(self.submit, self.generate))
         with tracing.span("fastvideo.generate", kind=SpanKind.CLIENT):
-            submitted = await self.submit(prompt, **options)
+            submitting = self.submit(prompt, **options)
+            submitted = await (made(submitting, self._abandon) if cancel_when_left else submitting)
             ended = await self.wait(
                 submitted.request_id,
                 timeout_s=timeout_s,

@@ -6,7 +6,7 @@ from contextlib import aclosing, asynccontextmanager, suppress
 from typing import Any
 
 from fastvideo.client.calls import check_timeout
-from fastvideo.client.generation import ENDED
+from fastvideo.client.generation import ENDED, Generation
 from fastvideo.client.waiting import shows_waiting
 from fastvideo.errors import Cancelled, DeadlineExceeded, FastVideoError
 from fastvideo.events.types import Event
@@ -49,6 +49,25 @@ async def abandon(cancelling: Awaitable[Any]) -> None:
     # Whoever leaves is told why it left, not that the server could not be told.
     with suppress(FastVideoError):
         await asyncio.shield(asyncio.ensure_future(cancelling))
+
+
+async def made(
+    submitting: Awaitable[Generation], cancel: Callable[[str], Awaitable[Any]]
+) -> Generation:
+    """What a submit gives. Who is cancelled meanwhile takes along what it made, once it is known.
+
+    The submit is not cut: whether it was stored could not be told.
+    """
+    answer = asyncio.ensure_future(submitting)
+
+    async def take_along() -> None:
+        await cancel((await answer).request_id)
+
+    try:
+        return await asyncio.shield(answer)
+    except asyncio.CancelledError:
+        await abandon(take_along())
+        raise
 
 
 def too_late(subject: str, timeout_s: float | None) -> DeadlineExceeded:

@@ -5,6 +5,7 @@ import functools
 import threading
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Mapping
 from concurrent.futures import CancelledError, Future
+from contextlib import suppress
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
@@ -177,7 +178,8 @@ class Client:
         check_timeout(timeout_s)
         check_names(options, keywords(self.submit, self.generate))
         with tracing.span("fastvideo.generate", kind=SpanKind.CLIENT):
-            submitted = self.submit(prompt, **options)
+            submitting = self._begin(self._client.submit(prompt, **options))
+            submitted = self._made(submitting) if cancel_when_left else _result(submitting)
             ended = self.wait(
                 submitted.request_id,
                 timeout_s=timeout_s,
@@ -193,6 +195,18 @@ class Client:
             yield from self._each(lambda: self._client.watch(request_id), timeout_s)
         except TimeoutError as error:
             raise too_late(request_id, timeout_s) from error
+
+    def _made(self, submitting: Future[Generation]) -> Generation:
+        """What a submit gives; Ctrl-C meanwhile takes along what it made, once it is known."""
+        try:
+            return submitting.result()
+        except CancelledError:
+            raise closed_meanwhile() from None
+        except KeyboardInterrupt:
+            # The submit is not cut: whether it was stored could not be told.
+            with suppress(FastVideoError, CancelledError):
+                self._abandon(submitting.result().request_id)
+            raise
 
     def _abandon(self, request_id: str) -> None:
         try:
@@ -214,21 +228,21 @@ class Client:
                 self._run(items.aclose())
 
     def _run(self, work: Coroutine[Any, Any, T]) -> T:
-        """The result of what runs in the client's thread. Raises FailedPrecondition for a client
-        that cannot be used here."""
+        """The result of what runs in the client's thread. Raises as `_begin` does."""
+        return _result(self._begin(work))
+
+    def _begin(self, work: Coroutine[Any, Any, T]) -> Future[T]:
+        """Run it in the client's thread. Raises FailedPrecondition for a client that cannot be
+        used here."""
         try:
-            future = self._begin(work)
+            self._check()
+            # Not while the client's thread ends: nobody would answer.
+            with self._closing:
+                self._check()
+                return asyncio.run_coroutine_threadsafe(work, self._loop)
         except FailedPrecondition:
             work.close()
             raise
-        return _result(future)
-
-    def _begin(self, work: Coroutine[Any, Any, T]) -> Future[T]:
-        self._check()
-        # Not while the client's thread ends: nobody would answer.
-        with self._closing:
-            self._check()
-            return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     def _submit(self, work: Coroutine[Any, Any, T]) -> T:
         return _result(asyncio.run_coroutine_threadsafe(work, self._loop))

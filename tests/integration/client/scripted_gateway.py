@@ -43,6 +43,12 @@ def history(progress: int) -> list[EventPayload]:
     return [RequestAccepted(spec=SPEC), *steps, RequestCompleted(metrics=RequestMetrics())]
 
 
+def _set() -> asyncio.Event:
+    event = asyncio.Event()
+    event.set()
+    return event
+
+
 @dataclass
 class Script:
     """What the server plays, and what it was asked."""
@@ -65,6 +71,8 @@ class Script:
 
     # A watch that has told everything goes on without a word.
     holds: bool = False
+    # Submits are stored at once, and answered once it is set.
+    answers: asyncio.Event = field(default_factory=_set)
     # How long an answer to `get` takes, seconds.
     slow_s: float = 0.0
 
@@ -96,6 +104,7 @@ class ScriptedGateway(gateway_pb2_grpc.GatewayServiceServicer):
         self._script.idempotency_keys.append(request.idempotency_key)
         self._script.submits.append(request)
         self._script.fail_while_unavailable()
+        await self._script.answers.wait()
         if request.sampling.steps == 0 and request.sampling.HasField("steps"):
             raise InvalidField("sampling.steps", 0, "1 to 1000")
         if self._script.refused:
@@ -208,13 +217,13 @@ def serve(script: Script) -> Server:
                 gateway_pb2.DESCRIPTOR,
                 "GatewayService",
                 gateway_pb2_grpc.add_GatewayServiceServicer_to_server,
-                ScriptedGateway(script),  # type: ignore[abstract]
+                ScriptedGateway(script),
             ),
             Service.of(
                 artifacts_pb2.DESCRIPTOR,
                 "ArtifactService",
                 artifacts_pb2_grpc.add_ArtifactServiceServicer_to_server,
-                ScriptedArtifacts(script),  # type: ignore[abstract]
+                ScriptedArtifacts(script),
             ),
         ],
         grace_s=0.2,

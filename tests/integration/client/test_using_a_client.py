@@ -4,7 +4,9 @@ import asyncio
 import os
 import threading
 from collections.abc import AsyncIterator, Callable
+from concurrent.futures import Future
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 
@@ -100,6 +102,52 @@ async def test_a_task_that_is_cancelled_leaves_the_request_alone_unless_told(
         # The client is as good as before.
         assert (await client.get("req_1")).request_id == "req_1"
     assert script.cancelled == (["req_1"] if cancel else [])
+
+
+@pytest.mark.parametrize("cancel", [False, True])
+async def test_who_leaves_while_a_submit_is_answered_takes_the_request_along_only_when_told(
+    cancel: bool,
+) -> None:
+    script = Script(answers=asyncio.Event())
+
+    async def stored() -> bool:
+        return bool(script.submits)
+
+    async with client_of(script) as client:
+        task = asyncio.create_task(client.generate("a red three", cancel_when_left=cancel))
+        await eventually(stored)
+        task.cancel()
+        await asyncio.sleep(0)
+        script.answers.set()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert script.cancelled == (["req_1"] if cancel else [])
+
+
+async def test_ctrl_c_while_a_submit_is_answered_takes_the_request_along() -> None:
+    script = Script()
+
+    class Interrupted:
+        """An answer, after a key."""
+
+        def __init__(self, future: Future[Any]) -> None:
+            self._future = future
+            self._pressed = False
+
+        def result(self) -> Any:
+            if self._pressed:
+                return self._future.result()
+            self._pressed = True
+            raise KeyboardInterrupt
+
+    def use(client: Client) -> None:
+        begin, began = client._begin, iter([Interrupted])
+        client._begin = lambda work: next(began, lambda f: f)(begin(work))  # type: ignore
+        with pytest.raises(KeyboardInterrupt):
+            client.generate("a red three", cancel_when_left=True)
+
+    await in_thread(script, use)
+    assert (len(script.submits), script.cancelled) == (1, ["req_1"])
 
 
 async def test_what_a_callback_raises_ends_the_wait_as_it_is() -> None:

@@ -313,11 +313,15 @@ async def test_a_stop_ends_no_request_that_a_caller_waits_for(postgres_dsn: str)
             return len(await stands(world)) == 2
 
         await eventually(made, timeout_s=30)
+        listed = (await get(world, "/v1/videos")).json["data"]
         began = time.monotonic()
     assert time.monotonic() - began < 20.0
     waited, told = await asyncio.gather(*waits)
     assert (waited.status, waited.error["code"]) == (503, "gateway_stops")
     assert waited.headers["retry-after"] == "1"
+    # Without a key that is what its caller has of it.
+    named = [one["id"] for one in listed if f"/v1/videos/{one['id']}" in waited.error["message"]]
+    assert len(named) == 1
     assert told.status == 200
     async with world_of(gateway_config(postgres_dsn)) as again:
         assert await stands(again) == ["queued", "queued"]

@@ -179,7 +179,9 @@ class Waiting:
                 return ending.result()
             if gone.done():
                 raise Cancelled("the caller went away")
-            raise _stops(f"ask with the same Idempotency-Key, or without one for {', '.join(ids)}")
+            # Who gave no key has nothing else to ask for it by.
+            paths = ", ".join(f"/v1/videos/{request_id}" for request_id in ids)
+            raise _stops(f"ask with the same Idempotency-Key, or get {paths}")
         finally:
             for task in looked_for:
                 task.cancel()
