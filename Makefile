@@ -16,7 +16,7 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 # Most tests wait for servers: several files at a time, each with servers of its own.
 PARALLEL := --dist loadfile --numprocesses
 SOURCES := libs services proto tests
-TYPED := libs services proto/generate.py
+TYPED := libs services tests proto/generate.py
 CONTROL_TESTS := $(wildcard $(addprefix tests/unit/,house artifacts blobs bus client cli deployment \
 	events explain local model program requests rpc scheduling service sessions simulation telemetry))
 

@@ -25,13 +25,13 @@ class Bare:
         self._answer = b"x" * answer_bytes
         self._json = b'{"a":"' + b"x" * max(answer_bytes - 8, 0) + b'"}'
         self._event = b"id: 1\nevent: e\ndata: " + self._json + b"\n\n"
-        self._streams: set[asyncio.Queue[None]] = set()
+        self._streams: set[asyncio.Queue[object]] = set()
 
-    async def _told(self) -> AsyncIterator[None]:
-        queue: asyncio.Queue[None] = asyncio.Queue()
+    async def _told(self) -> AsyncIterator[object]:
+        queue: asyncio.Queue[object] = asyncio.Queue()
         self._streams.add(queue)
         try:
-            yield
+            yield None
             while True:
                 yield await queue.get()
         finally:
@@ -70,7 +70,7 @@ class Bare:
             return self._answer
 
         async def stream(_: bytes, context: object) -> AsyncIterator[bytes]:
-            async for _ in self._told():
+            async for __ in self._told():
                 yield self._answer
 
         return grpc.method_handlers_generic_handler(

@@ -15,6 +15,7 @@ from measurement import Measurement, percentile
 from stack import embedded_stack
 
 from fastvideo.client import AsyncClient, EventFilter
+from fastvideo.events.types import Event
 from fastvideo.requests.events import RequestCancelled, RequestProgressed
 from fastvideo.requests.types import OutputSpec, SamplingOverrides
 from fastvideo.scheduling.events import BatchExecuted
@@ -87,5 +88,6 @@ async def _measure(gateway: str) -> Cancels:
 async def _last_report(client: AsyncClient, request_id: str) -> datetime:
     wanted = EventFilter(request_ids=(request_id,), types=(BatchExecuted.__name__,))
     async for entry in client.log.read(wanted, newest_first=True, limit=1):
+        assert isinstance(entry, Event)
         return entry.metadata.occurred_at
     raise AssertionError(f"no batch of {request_id} is in the log")

@@ -12,10 +12,11 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import grpc
 from measurement import Measurement, percentile
@@ -68,7 +69,8 @@ async def _measure_dispatch(dsn: str, nats_url: str) -> tuple[list[float], list[
     port = free_port()
     dispatch: list[float] = []
     bare: list[float] = []
-    async with ScriptedWorker("w1", [f"127.0.0.1:{port}"]) as worker, _bare_stream() as round_trip:
+    scripted = ScriptedWorker("w1", [f"127.0.0.1:{port}"])  # type: ignore[abstract]
+    async with scripted as worker, _bare_stream() as round_trip:
         with _scheduler(port, dsn, nats_url):
             store = await PostgresEventStore.open(dsn)
             async with Appender(store) as appender:
@@ -143,7 +145,9 @@ class _Echo(worker_pb2_grpc.WorkerServiceServicer):
         self.answered = asyncio.Event()
         self.attached = asyncio.Event()
 
-    async def Attach(self, request_iterator, context):
+    async def Attach(
+        self, request_iterator: AsyncIterator[Any], context: object
+    ) -> AsyncIterator[worker_pb2.AttachResponse]:
         reading = asyncio.create_task(self._read(request_iterator))
         try:
             while True:
@@ -151,7 +155,7 @@ class _Echo(worker_pb2_grpc.WorkerServiceServicer):
         finally:
             reading.cancel()
 
-    async def _read(self, requests: AsyncIterator) -> None:
+    async def _read(self, requests: AsyncIterator[Any]) -> None:
         async for _ in requests:
             self.attached.set()
             self.answered.set()
@@ -160,8 +164,8 @@ class _Echo(worker_pb2_grpc.WorkerServiceServicer):
 class _bare_stream:  # noqa: N801 - used as a function
     """A bare stream to another process; gives the function that measures one round trip."""
 
-    async def __aenter__(self):
-        self._echo = _Echo()
+    async def __aenter__(self) -> Callable[[], Awaitable[float]]:
+        self._echo = _Echo()  # type: ignore[abstract]
         self._server = grpc.aio.server()
         worker_pb2_grpc.add_WorkerServiceServicer_to_server(self._echo, self._server)
         port = self._server.add_insecure_port("127.0.0.1:0")
@@ -197,7 +201,7 @@ async def _answer(address: str) -> None:
             await call.write(worker_pb2.AttachRequest(epoch=1))
 
 
-async def _until(condition) -> None:
+async def _until(condition: Callable[[], object]) -> None:
     deadline = time.monotonic() + 60.0
     while not condition():
         if time.monotonic() > deadline:

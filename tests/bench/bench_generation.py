@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from concurrent import futures
 from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import Any
 
 import grpc
 from http_video import HttpVideos
@@ -153,7 +154,8 @@ class _Receiver(trace_service_pb2_grpc.TraceServiceServicer):
 def _receiver() -> Iterator[tuple[_Receiver, str]]:
     server = grpc.server(futures.ThreadPoolExecutor(2))
     receiver = _Receiver()
-    trace_service_pb2_grpc.add_TraceServiceServicer_to_server(receiver, server)
+    add: Any = trace_service_pb2_grpc.add_TraceServiceServicer_to_server
+    add(receiver, server)
     port = server.add_insecure_port("127.0.0.1:0")
     server.start()
     try:

@@ -12,7 +12,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -78,7 +78,8 @@ async def _measure_queues(dsn: str, nats_url: str) -> tuple[dict[int, float], di
     gaps: dict[int, float] = {}
     idle: dict[int, float] = {}
     address = [f"127.0.0.1:{port}"]
-    async with ScriptedWorker("w1", address, memory=10_000_000) as worker:
+    scripted = ScriptedWorker("w1", address, memory=10_000_000)  # type: ignore[abstract]
+    async with scripted as worker:
         with _scheduler(port, dsn, nats_url):
             store = await PostgresEventStore.open(dsn)
             async with Appender(store) as appender:
@@ -196,5 +197,5 @@ def _chunks(total: int, most: int) -> Iterable[int]:
 def _command(stream: str, first: int, count: int) -> AppendCommand:
     about = EventMetadata(occurred_at=datetime.now(UTC))
     logged = RequestLogged(level="info", message="a log that grows", attempt=1)
-    events: Sequence = [new_event(f"evt_{first + n}_{stream}", logged, about) for n in range(count)]
+    events = [new_event(f"evt_{first + n}_{stream}", logged, about) for n in range(count)]
     return AppendCommand(streams=(StreamAppend(stream, tuple(events)),))

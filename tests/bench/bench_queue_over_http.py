@@ -15,10 +15,11 @@ from pathlib import Path
 from bench_dispatch import _scheduler, _servers, _until
 from bench_growth import FLAT_WITHIN, QUEUED, UNIT_SECONDS, drained
 from door_processes import queue
-from gateway_process import RunningGateway, free_port, gateway_process
+from gateway_process import RunningGateway, gateway_process
 from measurement import Measurement
 
 from tests.integration.scheduler.scripted_worker import MODEL, ScriptedWorker
+from tests.plugins.servers import free_port
 
 IDS = ("P14",)
 # With few requests queued.
@@ -66,7 +67,8 @@ def _measurement(part: str, costs: dict[int, dict[str, float]]) -> Measurement:
 async def _measure(dsn: str, nats_url: str, gateway: RunningGateway) -> dict[int, dict[str, float]]:
     port = free_port()
     address = [f"127.0.0.1:{port}"]
-    async with ScriptedWorker("w1", address, memory=10_000_000) as worker:
+    scripted = ScriptedWorker("w1", address, memory=10_000_000)  # type: ignore[abstract]
+    async with scripted as worker:
         with _scheduler(port, dsn, nats_url):
             worker.script.step_seconds = UNIT_SECONDS
             await _until(lambda: worker.epochs)

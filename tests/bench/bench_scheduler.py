@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, cast
 
 from measurement import Measurement
 
@@ -71,7 +72,7 @@ class _Units(Sequence[WorkUnit]):
     def __len__(self) -> int:
         return self._steps
 
-    def __getitem__(self, index):
+    def __getitem__(self, index: Any) -> Any:
         if isinstance(index, slice):
             return [self[i] for i in range(*index.indices(len(self)))]
         if self._steps == len(self._units):
@@ -86,7 +87,9 @@ class _Units(Sequence[WorkUnit]):
 
 def _core_seconds_per_unit(loops: int) -> float:
     """Run denoise loops in batches; only the CPU time of the core itself counts."""
-    world = World(policy=SchedulingPolicy(resident_requests_max=LOOPS_A_WORKER), plan=_Units)
+    world = World(
+        policy=SchedulingPolicy(resident_requests_max=LOOPS_A_WORKER), plan=cast(Any, _Units)
+    )
     workers = [f"w{n}" for n in range(loops // LOOPS_A_WORKER)]
     for worker_id in workers:
         world.attach(worker_id)

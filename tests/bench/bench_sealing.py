@@ -29,7 +29,10 @@ def measure() -> list[Measurement]:
 
 async def _measure() -> list[Measurement]:
     below = MemoryEventStore()
-    stores = (SealedEventStore(below, Seals(MemoryTenantKeys())), MemoryEventStore())
+    stores: tuple[EventStore, ...] = (
+        SealedEventStore(below, Seals(MemoryTenantKeys())),
+        MemoryEventStore(),
+    )
     samples: tuple[list[float], list[float]] = ([], [])
     for i in range(ROUNDS):
         for store, kept in zip(stores, samples, strict=True):

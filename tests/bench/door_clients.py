@@ -82,7 +82,8 @@ async def _asker(stack: AsyncExitStack, door: Door, number: int) -> Callable[[],
     channel = await stack.enter_async_context(
         grpc.aio.insecure_channel(door.address, options=_OWN_CONNECTION)
     )
-    call, message = channel.unary_unary(door.method), base64.b64decode(asked)
+    call: Any = channel.unary_unary(door.method)
+    message = base64.b64decode(asked)
 
     async def ask_grpc() -> None:
         await call(message)
@@ -207,7 +208,7 @@ async def _open_sse(
 async def _open_grpc(
     stack: AsyncExitStack, door: Door, streams: int, got: Callable[[int], None]
 ) -> None:
-    calls = []
+    calls: list[Any] = []
     for _ in range(-(-streams // STREAMS_PER_CHANNEL)):
         channel = await stack.enter_async_context(
             grpc.aio.insecure_channel(door.address, options=_OWN_CONNECTION)

@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import IO
 
 from door_clients import Door
-from gateway_process import free_port, python_process, wait_for_http
+from gateway_process import python_process, wait_for_http
+
+from tests.plugins.servers import free_port
 
 HERE = Path(__file__).resolve().parent
 STOP_S_MAX = 10.0

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from functools import cache
+from typing import Any
 
 import torch
 
@@ -25,7 +26,7 @@ LOOP_IDS = (
 )
 
 
-def kernel_of(loop_id: str) -> LoopKernel:
+def kernel_of(loop_id: str) -> LoopKernel[Any, Any]:
     """A kernel of the embedded model, or the writer of files into this process's memory."""
     if loop_id == "write":
         return ArtifactWriter(LocalArtifacts(SystemClock()), "worker-1", {"torch": "1"})

@@ -267,7 +267,7 @@ async def test_a_moment_is_found_in_a_stream_by_few_reads(store: EventStore) -> 
 async def test_finding_a_moment_does_not_read_the_stream(store: EventStore) -> None:
     await store.append(command("scheduler-0", count=1_000))
     (first,) = await store.read_stream("scheduler-0", 0, 1)
-    read = []
+    read: list[StoredEvent] = []
 
     class Counting:
         """The store, with its reads counted."""

@@ -10,7 +10,7 @@ from google.protobuf.json_format import ParseDict
 
 from fastvideo import wire
 from fastvideo.errors import FastVideoError
-from fastvideo.events.catalog import PAYLOADS, UPCASTERS, event_of, payload_of
+from fastvideo.events.catalog import PAYLOADS, UPCASTERS, event_of, message_of, payload_of
 from fastvideo.events.records import StoredEvent
 from fastvideo.scheduling.events import BatchExecuted
 from tests.contract.histories import files
@@ -62,8 +62,14 @@ def test_every_event_reads_as_today_would_write_it(name: str) -> None:
     for stored in files.read(name):
         event = event_of(stored)
         assert event.schema_version == UPCASTERS.version_of(stored.type)
-        again = wire.decode(PAYLOADS[stored.type], wire.encode(event.payload))
+        again: Any = wire.decode(PAYLOADS[stored.type], wire.encode(event.payload))
         assert again == event.payload
+
+
+@pytest.mark.parametrize("name", files.NAMES)
+def test_what_is_handed_on_unread_is_what_a_reader_would_write(name: str) -> None:
+    for stored in files.read(name):
+        assert message_of(stored) == wire.to_proto(event_of(stored))
 
 
 def test_results_of_the_first_schema_say_which_step_they_were() -> None:

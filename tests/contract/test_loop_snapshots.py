@@ -93,7 +93,7 @@ def test_the_writer_records_behavior_once_it_is_stored_wherever_it_goes_on() -> 
     write = LoopCase(request=request, inputs=given)
     report = check_loop(kernel_of("write"), model, [write, write], make_context)
     assert report.units == (2, 2)
-    noted = [note for context in told for note in context.notes]
+    noted: list[Any] = [note for context in told for note in context.notes]
     # Two units a run, and the second one tells.
     assert len(noted) == len(told) // 2
     assert {note.behavior_id for note in noted} == {behavior_id_of("r", "denoise", 0)}
@@ -135,7 +135,7 @@ def test_a_snapshot_of_another_loop_schema_or_shape_of_fields_is_refused(loop_id
 
 def _with(saved: Saved, **changes: Any) -> Saved:
     """A snapshot with something else in it, through its bytes."""
-    fields = {
+    fields: dict[str, Any] = {
         "kind": saved.kind,
         "loop_id": saved.loop_id,
         "schema": saved.schema,

@@ -131,7 +131,7 @@ def payloads(log: Sequence[Event], *types: type) -> list[Any]:
     return [event.payload for event in log if isinstance(event.payload, types)]
 
 
-def decisions(log: Sequence[Event], *types: type) -> list[Decision]:
+def decisions(log: Sequence[Event], *types: type[Decision]) -> list[Any]:
     return [
         decision
         for decided in payloads(log, SchedulerDecided)
@@ -313,14 +313,16 @@ def test_parity_results_and_weight_changes_are_events_in_the_stream_of_their_mod
     told = {check["subject"] for check in outcome.json}
     events = asyncio.run(traced.log(f"model-{DIGITS}"))
     kept = [event for event in events if isinstance(event.payload, ParityChecked)]
-    assert {event.payload.subject for event in kept} == told >= {"transformer", "vae"}
-    assert all(event.payload.passed for event in kept)
+    checks = payloads(events, ParityChecked)
+    assert {check.subject for check in checks} == told >= {"transformer", "vae"}
+    assert all(check.passed for check in checks)
     assert {event.name for event in kept} == {"parity.checked"}
     assert {event.metadata.model_id for event in kept} == {DIGITS}
     changed = [event for event in events if isinstance(event.payload, WeightsChanged)]
     assert changed
     assert {event.name for event in changed} == {"weights.changed"}
     for event in changed:
+        assert isinstance(event.payload, WeightsChanged)
         assert event.payload.to_version == event.metadata.versions["weights"]
         assert event.metadata.model_id == DIGITS
         assert event.metadata.worker_id == "worker-1"

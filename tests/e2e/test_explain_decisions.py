@@ -88,17 +88,17 @@ def test_admission_and_batches_are_read_back_for_each_request(crowded: Run) -> N
     deferred = [one for one in crowded.decisions if isinstance(one, DeferLoop)]
     assert deferred
     for one in crowded.told.values():
-        reasons = {made.reason for made in deferred if made.loop.request_id == one.request_id}
+        reasons = {late.reason for late in deferred if late.loop.request_id == one.request_id}
         assert _waits(one, WaitCause.RESOURCE) == reasons
         assert all(reason.startswith(STAGING) for reason in reasons)
 
-    for decision in crowded.decisions:
-        if isinstance(decision, DispatchBatch):
-            members = {loop.request_id for loop in decision.loops}
+    for made in crowded.decisions:
+        if isinstance(made, DispatchBatch):
+            members = {loop.request_id for loop in made.loops}
             for request_id in members:
                 batches = {one.batch_id: one for one in crowded.told[request_id].batches}
-                assert set(batches[decision.batch_id].request_ids) == members
-                assert batches[decision.batch_id].units == len(decision.unit_ids)
+                assert set(batches[made.batch_id].request_ids) == members
+                assert batches[made.batch_id].units == len(made.unit_ids)
 
 
 def test_who_gave_its_place_away_says_to_whom_and_where_it_went_on(

@@ -99,8 +99,9 @@ async def run_disturbed(client: AsyncClient, seed: int, hurt: Hurt) -> RequestSt
     is_hurt = False
     async for event in client.watch(request_id):
         payload = event.payload
-        in_the_middle = isinstance(payload, RequestProgressed) and payload.node_id == "denoise"
-        if in_the_middle and payload.step > 20 and not is_hurt:
+        if is_hurt or not isinstance(payload, RequestProgressed):
+            continue
+        if payload.node_id == "denoise" and payload.step > 20:
             is_hurt = True
             await hurt(request_id)
     assert is_hurt
@@ -257,10 +258,8 @@ async def test_thirty_random_kills_under_load_lose_and_change_nothing(battered: 
     print(f"seed {seed}")  # noqa: T201 - so that a failure can be repeated
     rng = random.Random(seed)
     seeds = range(4)
-    with Client(battered.gateway, policy=PATIENT) as client:
-        truth = {
-            seed: client.generate(PROMPT, sampling=short(seed)).latents_digest for seed in seeds
-        }
+    with Client(battered.gateway, policy=PATIENT) as calm:
+        truth = {seed: calm.generate(PROMPT, sampling=short(seed)).latents_digest for seed in seeds}
     ended: list[tuple[int, RequestState]] = []
     stop = asyncio.Event()
 

@@ -157,7 +157,7 @@ def test_a_request_that_is_pinned_to_weights_runs_on_them_or_fails(
 async def test_a_cancelled_loop_ends_alone_and_the_other_branch_gives_what_it_would_have(
     pocket_stack: Stack, gateway: Any
 ) -> None:
-    options = {"program": "tell_and_paint", "prompt": "a green fox", "steps": STEPS}
+    options: dict[str, Any] = {"program": "tell_and_paint", "prompt": "a green fox", "steps": STEPS}
     whole = submit(gateway, **options)
     ended = end(gateway, whole)
     assert ended.name == "request.completed", ended

@@ -86,7 +86,8 @@ async def test_priority_and_deadline_decide_who_is_next(narrow: Stack) -> None:
     assert all(state.status is RequestStatus.COMPLETED for state in states.values())
     # The first may be set aside for the urgent one, and goes on when it has a place again.
     del names["first"]
-    order = sorted(names, key=lambda name: states[names[name]].ended_at)
+    ended_at = {name: str(states[id_].ended_at) for name, id_ in names.items()}
+    order = sorted(names, key=ended_at.__getitem__)
     assert order == ["urgent", "soon", "late", "plain"]
 
 

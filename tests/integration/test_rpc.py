@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
+from typing import Any
 
 import grpc
 import pytest
@@ -28,17 +29,17 @@ class Artifacts(artifacts_pb2_grpc.ArtifactServiceServicer):
         self.unwound = asyncio.Event()
         self.released = asyncio.Event()
 
-    async def StatArtifact(self, request, context):
+    async def StatArtifact(self, request: Any, context: Any) -> Any:
         await self._act(request.artifact_id)
         return artifacts_pb2.StatArtifactResponse()
 
-    async def PutArtifact(self, request_iterator, context):
+    async def PutArtifact(self, request_iterator: Any, context: Any) -> Any:
         async for message in request_iterator:
             if message.HasField("header"):
                 await self._act(message.header.artifact_id)
         return artifacts_pb2.PutArtifactResponse()
 
-    async def GetArtifact(self, request, context):
+    async def GetArtifact(self, request: Any, context: Any) -> AsyncIterator[Any]:
         try:
             yield artifacts_pb2.GetArtifactResponse(chunk=b"first")
             await self._act(request.artifact_id)
@@ -63,7 +64,7 @@ class Artifacts(artifacts_pb2_grpc.ArtifactServiceServicer):
 class Worker(worker_pb2_grpc.WorkerServiceServicer):
     """Answers the first message of an Attach and refuses the second."""
 
-    async def Attach(self, request_iterator, context):
+    async def Attach(self, request_iterator: Any, context: Any) -> AsyncIterator[Any]:
         seen = 0
         async for _ in request_iterator:
             seen += 1
@@ -79,8 +80,9 @@ class World:
         self.server = server
         self.channel = channel
         self.artifacts = artifacts
-        self.stub = artifacts_pb2_grpc.ArtifactServiceStub(channel)
-        self.health = health_pb2_grpc.HealthStub(channel)
+        # The libraries' stubs for type checkers know only their blocking sides.
+        self.stub: Any = artifacts_pb2_grpc.ArtifactServiceStub(channel)
+        self.health: Any = health_pb2_grpc.HealthStub(channel)
 
 
 @pytest.fixture
@@ -254,7 +256,7 @@ async def test_stop_lets_a_running_call_finish(world: World) -> None:
 
 
 async def test_reflection_lists_every_service(world: World) -> None:
-    stub = reflection_pb2_grpc.ServerReflectionStub(world.channel)
+    stub: Any = reflection_pb2_grpc.ServerReflectionStub(world.channel)  # type: ignore[arg-type]
 
     async def requests() -> AsyncIterator[reflection_pb2.ServerReflectionRequest]:
         yield reflection_pb2.ServerReflectionRequest(list_services="")

@@ -4,6 +4,7 @@ import asyncio
 import socket
 import time
 from collections.abc import AsyncIterator, Iterator
+from typing import Any
 
 import grpc
 import pytest
@@ -27,18 +28,18 @@ DEADLINE_S = 60.0
 class Artifacts(artifacts_pb2_grpc.ArtifactServiceServicer):
     """Works inside a span of its own, so that the chain of parents can be seen."""
 
-    async def StatArtifact(self, request, context):
+    async def StatArtifact(self, request: Any, context: Any) -> Any:
         with tracing.span("look up"):
             if request.artifact_id == "missing":
                 raise NotFound("no artifact missing", subject="missing")
         return artifacts_pb2.StatArtifactResponse()
 
-    async def GetArtifact(self, request, context):
+    async def GetArtifact(self, request: Any, context: Any) -> AsyncIterator[Any]:
         for _ in range(3):
             with tracing.span("read"):
                 yield artifacts_pb2.GetArtifactResponse(chunk=b"x")
 
-    async def PutArtifact(self, request_iterator, context):
+    async def PutArtifact(self, request_iterator: Any, context: Any) -> Any:
         async for _ in request_iterator:
             with tracing.span("write"):
                 pass
@@ -80,7 +81,9 @@ def chain(spans: list[ReadableSpan]) -> list[tuple[str, SpanKind, str]]:
     ]
 
 
-async def test_one_trace_runs_from_the_caller_into_the_handler(stub, spans) -> None:
+async def test_one_trace_runs_from_the_caller_into_the_handler(
+    stub: Any, spans: InMemorySpanExporter
+) -> None:
     with tracing.span("generate"):
         await stub.StatArtifact(artifacts_pb2.StatArtifactRequest(), timeout=DEADLINE_S)
     method = f"{SERVICE}/StatArtifact"
@@ -92,7 +95,9 @@ async def test_one_trace_runs_from_the_caller_into_the_handler(stub, spans) -> N
     ]
 
 
-async def test_a_server_stream_is_one_span_that_ends_with_it(stub, spans) -> None:
+async def test_a_server_stream_is_one_span_that_ends_with_it(
+    stub: Any, spans: InMemorySpanExporter
+) -> None:
     with tracing.span("fetch"):
         call = stub.GetArtifact(artifacts_pb2.GetArtifactRequest(), timeout=DEADLINE_S)
         assert [message.chunk async for message in call] == [b"x"] * 3
@@ -101,7 +106,7 @@ async def test_a_server_stream_is_one_span_that_ends_with_it(stub, spans) -> Non
     assert names == ["fetch", method, method, "read", "read", "read"]
 
 
-async def test_a_client_stream_is_one_span(stub, spans) -> None:
+async def test_a_client_stream_is_one_span(stub: Any, spans: InMemorySpanExporter) -> None:
     async def chunks() -> AsyncIterator[artifacts_pb2.PutArtifactRequest]:
         for _ in range(2):
             yield artifacts_pb2.PutArtifactRequest(chunk=b"x")
@@ -113,7 +118,7 @@ async def test_a_client_stream_is_one_span(stub, spans) -> None:
     assert names == ["store", method, method, "write", "write"]
 
 
-async def test_a_failed_call_marks_both_sides(stub, spans) -> None:
+async def test_a_failed_call_marks_both_sides(stub: Any, spans: InMemorySpanExporter) -> None:
     with pytest.raises(grpc.aio.AioRpcError):
         await stub.StatArtifact(
             artifacts_pb2.StatArtifactRequest(artifact_id="missing"), timeout=DEADLINE_S
@@ -121,12 +126,16 @@ async def test_a_failed_call_marks_both_sides(stub, spans) -> None:
     client, server, _ = await ended(spans, 3)
     for span in (client, server):
         assert span.status.status_code is StatusCode.ERROR
+        assert span.attributes is not None
         assert span.attributes["rpc.grpc.status_code"] == grpc.StatusCode.NOT_FOUND.value[0]
+    assert server.attributes is not None
     assert server.attributes["fastvideo.error.reason"] == "NOT_FOUND"
     assert server.attributes["fastvideo.error.subject"] == "missing"
 
 
-async def test_a_stream_that_its_reader_has_enough_of_is_no_failure(stub, spans) -> None:
+async def test_a_stream_that_its_reader_has_enough_of_is_no_failure(
+    stub: Any, spans: InMemorySpanExporter
+) -> None:
     call = stub.GetArtifact(artifacts_pb2.GetArtifactRequest(), timeout=DEADLINE_S)
     await call.read()
     call.cancel()
@@ -135,6 +144,7 @@ async def test_a_stream_that_its_reader_has_enough_of_is_no_failure(stub, spans)
             await asyncio.sleep(0.005)
     found = spans.get_finished_spans()
     (client,) = [span for span in found if span.kind is SpanKind.CLIENT]
+    assert client.attributes is not None
     assert client.attributes["rpc.grpc.status_code"] == grpc.StatusCode.CANCELLED.value[0]
     assert [span for span in found if span.status.status_code is StatusCode.ERROR] == []
 

@@ -4,6 +4,7 @@ import hashlib
 import shutil
 import urllib.request
 from pathlib import Path
+from typing import Any
 
 import grpc
 import pytest
@@ -67,7 +68,7 @@ async def test_a_range_outside_is_refused_by_name(
 
 
 async def test_what_does_not_exist_is_not_found(world: World) -> None:
-    calls = [
+    calls: list[Any] = [
         world.get("art_none"),
         world.stub.StatArtifact(artifacts_pb2.StatArtifactRequest(artifact_id="art_none")),
         world.stub.ListArtifacts(artifacts_pb2.ListArtifactsRequest(request_id="req_none")),
@@ -84,7 +85,8 @@ async def test_a_request_s_artifacts_are_listed_in_pages(world: World) -> None:
     await world.accept("req_2")
     put = [await world.put(header_of(output=f"out-{i}"), DATA[i:]) for i in range(5)]
     await world.put(header_of(request_id="req_2"), DATA)
-    found, token, pages = [], "", 0
+    found: list[Any] = []
+    token, pages = "", 0
     while True:
         page = await world.stub.ListArtifacts(
             artifacts_pb2.ListArtifactsRequest(request_id=REQUEST_ID, page_size=2, page_token=token)
@@ -165,11 +167,12 @@ async def test_artifacts_live_in_s3_as_well(
 
 async def test_health_and_reflection_answer(world: World) -> None:
     async with open_channel(world.address) as channel:
-        health = health_pb2_grpc.HealthStub(channel)
+        # The libraries' stubs for type checkers know only their blocking sides.
+        health: Any = health_pb2_grpc.HealthStub(channel)
         for service in ("", "fastvideo.artifacts.v1.ArtifactService"):
             answer = await health.Check(health_pb2.HealthCheckRequest(service=service))
             assert answer.status == health_pb2.HealthCheckResponse.SERVING
-        reflection = reflection_pb2_grpc.ServerReflectionStub(channel)
+        reflection: Any = reflection_pb2_grpc.ServerReflectionStub(channel)  # type: ignore[arg-type]
         listing = reflection_pb2.ServerReflectionRequest(list_services="")
         [answer] = [a async for a in reflection.ServerReflectionInfo(iter([listing]))]
         names = {service.name for service in answer.list_services_response.service}

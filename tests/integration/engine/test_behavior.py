@@ -139,9 +139,12 @@ def test_a_sample_that_is_set_aside_keeps_its_trajectory(monkeypatch: pytest.Mon
             return executed
 
         monkeypatch.setattr(executor, "execute", watched)
-        monkeypatch.setattr(
-            executor, "snapshot", lambda command: saved.append(snapshot(command)) or saved[-1]
-        )
+
+        def kept(command: Any) -> Any:
+            saved.append(snapshot(command))
+            return saved[-1]
+
+        monkeypatch.setattr(executor, "snapshot", kept)
         long = engine.submit(**{**NOISY, "steps": 40, "outputs": CAPTURING})
         assert begun.wait(WAIT_S_MAX)
         engine.submit(**{**NOISY, "steps": 2}, priority=5).result(WAIT_S_MAX)

@@ -12,8 +12,8 @@ from fastvideo.requests.types import OutputSpec
 from fastvideo.scheduling.policy import SchedulingPolicy
 
 WAIT_S_MAX = 60.0
-LONG = {"prompt": "a blue seven moving up", "steps": 40, "seed": 3}
-SHORT = {"prompt": "a red three moving left", "steps": 3, "seed": 4}
+LONG: dict[str, Any] = {"prompt": "a blue seven moving up", "steps": 40, "seed": 3}
+SHORT: dict[str, Any] = {"prompt": "a red three moving left", "steps": 3, "seed": 4}
 # One place, and a request with more urgency takes it at once.
 POLICY = SchedulingPolicy(resident_requests_max=1, residency_seconds_min=0, snapshot_overhead_max=0)
 
@@ -50,9 +50,12 @@ def test_a_request_that_is_set_aside_goes_on_where_it_stood_with_equal_bits(
         return executed
 
     monkeypatch.setattr(executor, "execute", watched)
-    monkeypatch.setattr(
-        executor, "snapshot", lambda command: saved.append(snapshot(command)) or saved[-1]
-    )
+
+    def kept(command: Any) -> Any:
+        saved.append(snapshot(command))
+        return saved[-1]
+
+    monkeypatch.setattr(executor, "snapshot", kept)
     long = _submit(engine, **LONG)
     assert begun.wait(WAIT_S_MAX)
     short = _submit(engine, **SHORT, priority=5)

@@ -29,7 +29,7 @@ def dump(dsn: str, file: Path) -> None:
 
 def restore(file: Path, dsn: str) -> None:
     program = postgres_programs() / "pg_restore"
-    command_line = [program, "--exit-on-error", f"--dbname={dsn}", file]
+    command_line = [str(program), "--exit-on-error", f"--dbname={dsn}", str(file)]
     subprocess.run(command_line, check=True, timeout=60)
 
 

@@ -281,7 +281,7 @@ async def test_names_that_nothing_can_have_are_refused_by_every_call(
     before = await world.size()
     scope = work_pb2.CancelScope(kind=work_pb2.CANCEL_SCOPE_KIND_SESSION, target_id=name)
     stub = world.stub
-    calls = {
+    calls: dict[str, Any] = {
         "request_id": stub.GetRequest(gateway_pb2.GetRequestRequest(request_id=name)),
         "session_id": stub.ListRequests(gateway_pb2.ListRequestsRequest(session_id=name)),
         "scope.target_id": stub.CancelRequest(gateway_pb2.CancelRequestRequest(scope=scope)),

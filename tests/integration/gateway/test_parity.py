@@ -41,7 +41,7 @@ async def kept(world: World) -> list[Event]:
     return [event_of(e) for e in await world.log.read_stream(model_stream(MODEL))]
 
 
-async def test_results_are_kept_in_their_order(world: World):
+async def test_results_are_kept_in_their_order(world: World) -> None:
     failed = replace(CHECK, rung="C1", passed=False, max_abs_difference=float("inf"), first_step=3)
     await record(world, CHECK, failed)
     events = await kept(world)
@@ -51,13 +51,13 @@ async def test_results_are_kept_in_their_order(world: World):
     assert all("fastvideo" in event.metadata.versions for event in events)
 
 
-async def test_a_repeated_key_records_once(world: World):
+async def test_a_repeated_key_records_once(world: World) -> None:
     for _ in range(2):
         await record(world, CHECK, key="nightly-1")
     assert len(await kept(world)) == 1
 
 
-async def test_a_key_of_other_results_is_refused(world: World):
+async def test_a_key_of_other_results_is_refused(world: World) -> None:
     failed = replace(CHECK, rung="C1", passed=False, max_abs_difference=1.0)
     first = (CHECK, failed)
     await record(world, *first, key="nightly-2")
@@ -69,7 +69,7 @@ async def test_a_key_of_other_results_is_refused(world: World):
     assert [event.payload for event in await kept(world)] == list(first)
 
 
-async def test_nobody_speaks_for_a_worker(world: World):
+async def test_nobody_speaks_for_a_worker(world: World) -> None:
     await record(world, replace(CHECK, worker_id="worker-1"))
     [event] = await kept(world)
     assert event.payload == CHECK
@@ -88,14 +88,14 @@ async def test_nobody_speaks_for_a_worker(world: World):
 )
 async def test_a_result_that_cannot_be_is_refused(
     world: World, changes: dict[str, Any], field: str
-):
+) -> None:
     with pytest.raises(InvalidField) as caught:
         await record(world, replace(CHECK, **changes))
     assert caught.value.field == field
     assert await kept(world) == []
 
 
-async def test_too_many_none_and_unknown_models_are_refused(world: World):
+async def test_too_many_none_and_unknown_models_are_refused(world: World) -> None:
     for checks in ((), (CHECK,) * 257):
         with pytest.raises(InvalidField, match="1 to 256"):
             await record(world, *checks)

@@ -15,9 +15,10 @@ from fastvideo.client.projections import list_projections, rebuild_projection
 from fastvideo.errors import NotFound
 from fastvideo.events.projections.report import RebuildProgress, RebuildReport
 from fastvideo_gateway.index_postgres import LAYOUT
+from fastvideo_sessions.app import running_sessions
 from tests.integration.artifacts.worlds import world_of as artifacts_of
 from tests.integration.gateway.worlds import World, gateway_config, world_of
-from tests.integration.sessions.worlds import running_sessions, sessions_config
+from tests.integration.sessions.worlds import sessions_config
 
 
 @pytest.fixture
@@ -33,7 +34,7 @@ async def both(postgres_dsn: str, tmp_path: Path) -> AsyncIterator[World]:
         yield world
 
 
-async def rebuilt(world: World, name: str, **options: bool) -> RebuildReport:
+async def rebuilt(world: World, name: str, **options: Any) -> RebuildReport:
     """The report of a rebuild, which told of itself before."""
     told: list[RebuildProgress] = []
     async with aclosing(rebuild_projection(world.gateway.address, name, **options)) as steps:

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 
@@ -31,7 +32,7 @@ from tests.unit.scheduling.world import request
 
 WAIT_S = 30.0
 # Of schedulers of tests in which a worker is lost by its silence.
-LOSES_SOON = {"worker_timeout_s": 1.0}
+LOSES_SOON: dict[str, Any] = {"worker_timeout_s": 1.0}
 
 
 async def until(condition: Callable[[], object], *, within_s: float = WAIT_S) -> None:
@@ -54,7 +55,7 @@ class Stage:
     # Whether a scheduler of this stage has led.
     has_led: bool = False
 
-    async def scheduler(self, name: str = "scheduler-1", **changes: object) -> RunningScheduler:
+    async def scheduler(self, name: str = "scheduler-1", **changes: Any) -> RunningScheduler:
         """Start a scheduler; it ends with the test. The first one leads before others come."""
         running = await self.stack.enter_async_context(self.scheduling(name, **changes))
         if not self.has_led:
@@ -62,7 +63,7 @@ class Stage:
             self.has_led = True
         return running
 
-    def scheduling(self, name: str = "scheduler-1", **changes: object):
+    def scheduling(self, name: str = "scheduler-1", **changes: Any):
         config = Config(
             listen="127.0.0.1:0",
             service_id=name,

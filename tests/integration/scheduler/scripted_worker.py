@@ -99,7 +99,7 @@ class ScriptedWorker(worker_pb2_grpc.WorkerServiceServicer):
         self._schedulers = schedulers
         self._streams: set[asyncio.Queue[worker_pb2.AttachResponse | None]] = set()
         # What a stream hands over to the next one.
-        self.outbox: list[LoopPrepared | BatchExecuted | RequestSnapshotted] = []
+        self.outbox: list[LoopPrepared | BatchExecuted | RequestSnapshotted | None] = []
         self.acknowledged = 0
         # Batches that are past `go`.
         self.stepping = 0

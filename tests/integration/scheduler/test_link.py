@@ -2,7 +2,7 @@
 
 import asyncio
 import gc
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
 import pytest
 
@@ -10,7 +10,8 @@ from fastvideo.api.worker.v1 import worker_pb2, worker_pb2_grpc
 from fastvideo.clock import SystemClock
 from fastvideo.errors import Fenced
 from fastvideo.rpc.server import Server, Service
-from fastvideo_scheduler.link import LinkInput, LinkTerms, WorkerAddress, WorkerLink
+from fastvideo_scheduler.link import LinkInput, LinkTerms, WorkerLink
+from fastvideo_scheduler.stream import WorkerAddress
 
 
 class Refusing(worker_pb2_grpc.WorkerServiceServicer):
@@ -33,7 +34,7 @@ async def test_a_refused_link_ends_without_a_trace(caplog: pytest.LogCaptureFixt
     )
     taken: list[LinkInput] = []
 
-    async def take(report: LinkInput) -> None:
+    async def take(report: LinkInput, committed: Callable[[], None]) -> None:
         taken.append(report)
 
     async with Server("127.0.0.1:0", [service], grace_s=0) as server:

@@ -15,6 +15,7 @@ from fastvideo.scheduling import snapshot
 from fastvideo.scheduling.core import SchedulerCore
 from fastvideo.scheduling.deployed import DeployedModels
 from fastvideo.scheduling.events import LeaderElected, SchedulerDecided, WorkerLost
+from fastvideo.scheduling.evolve import EVOLVER_VERSION
 from fastvideo_scheduler import unsaved_term
 from fastvideo_scheduler.app import RunningScheduler
 from fastvideo_scheduler.leader import Leader
@@ -221,8 +222,9 @@ async def test_a_worker_that_does_not_come_back_to_the_successor_is_lost(stage: 
     assert [event.worker_id for event in lost] == ["w1"]
 
 
-async def settled(worker: ScriptedWorker, leader: Leader) -> None:
+async def settled(worker: ScriptedWorker, leader: Leader | None) -> None:
     """Hold the worker, and wait until all that it said is in the log and nothing more comes."""
+    assert leader is not None
     worker.script.go.clear()
     version = -1
     while version != leader._journal.version:
@@ -236,8 +238,9 @@ async def settled(worker: ScriptedWorker, leader: Leader) -> None:
     await leader._journal.until_committed(version)
 
 
-async def recovered(stage: Stage, leader: Leader) -> Recovered:
+async def recovered(stage: Stage, leader: Leader | None) -> Recovered:
     """What a successor of the leader would begin with."""
+    assert leader is not None
     return await recover(
         RecoverySource(
             store=stage.store,
@@ -259,6 +262,7 @@ async def busy_leader(stage: Stage) -> tuple[ScriptedWorker, Leader]:
     await saved(stage)
     leader = scheduler.shard.leader
     await settled(worker, leader)
+    assert leader is not None
     return worker, leader
 
 
@@ -298,7 +302,7 @@ async def test_saved_terms_that_this_program_must_not_trust_are_ignored(
     trusted = SavedTerm.decode(terms[0].body)
     with monkeypatch.context() as patched:
         if damage == "another evolver":
-            patched.setattr(snapshot, "EVOLVER_VERSION", snapshot.EVOLVER_VERSION - 1)
+            patched.setattr(snapshot, "EVOLVER_VERSION", EVOLVER_VERSION - 1)
         body = replace(trusted, core=empty).encode()
     if damage == "cut":
         body = body[: len(body) // 2]

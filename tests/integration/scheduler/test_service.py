@@ -1,5 +1,7 @@
 """SchedulerService as a client sees it: announce, status, card, health, reflection, traces."""
 
+from typing import Any
+
 import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
@@ -71,10 +73,10 @@ async def test_the_card_names_models_programs_and_measured_costs(stage: Stage):
 async def test_health_and_reflection_answer(stage: Stage):
     scheduler = await stage.scheduler()
     async with open_channel(scheduler.address) as channel:
-        health = health_pb2_grpc.HealthStub(channel)
+        health: Any = health_pb2_grpc.HealthStub(channel)
         answer = await health.Check(health_pb2.HealthCheckRequest())
         assert answer.status == health_pb2.HealthCheckResponse.SERVING
-        stub = reflection_pb2_grpc.ServerReflectionStub(channel)
+        stub: Any = reflection_pb2_grpc.ServerReflectionStub(channel)  # type: ignore[arg-type]
         call = stub.ServerReflectionInfo(
             iter([reflection_pb2.ServerReflectionRequest(list_services="")])
         )

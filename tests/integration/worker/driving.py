@@ -69,6 +69,7 @@ class Driver:
             plan = await self._client.prepare(command)
             if saved.ended:
                 assert plan.units == ()
+                assert saved.loop_result is not None
                 driven.results[saved.loop.node_id] = saved.loop_result
             else:
                 plans.append(plan)

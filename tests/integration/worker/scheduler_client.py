@@ -179,7 +179,7 @@ class SchedulerClient:
                 elif kind == "draining":
                     self.draining.set()
                 else:
-                    event = wire.from_proto(kinds[kind], getattr(response, kind))
+                    event: Any = wire.from_proto(kinds[kind], getattr(response, kind))
                     self.reported = max(self.reported, getattr(event, "report", 0))
                     self._events.put_nowait(event)
             self._events.put_nowait(EOFError("the stream ended"))

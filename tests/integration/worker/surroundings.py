@@ -89,7 +89,7 @@ def serving() -> Iterator[Surroundings]:
     """An artifact service and a scheduler's front, on one port."""
     server = grpc.server(ThreadPoolExecutor(4))
     # What a worker does not call stays as the base class has it: unimplemented.
-    artifacts, scheduler = ArtifactServicer(), SchedulerServicer()  # type: ignore[abstract]
+    artifacts, scheduler = ArtifactServicer(), SchedulerServicer()
     artifacts_pb2_grpc.add_ArtifactServiceServicer_to_server(artifacts, server)
     scheduler_pb2_grpc.add_SchedulerServiceServicer_to_server(scheduler, server)
     port = server.add_insecure_port("127.0.0.1:0")

@@ -39,7 +39,7 @@ def told(monkeypatch: pytest.MonkeyPatch) -> list[LogConfig]:
 )
 def test_archives_are_where_the_environment_says(
     command: list[str], endpoint: str, told: list[LogConfig]
-):
+) -> None:
     done = CliRunner(env={"AWS_ENDPOINT_URL": endpoint}).invoke(build(), ["log", *command, *PLACES])
     assert done.exit_code == 0, done.output
     assert told == [LogConfig(DSN, ARCHIVE, endpoint)]

@@ -31,7 +31,7 @@ def card_file(folder: Path, name: str, seconds: float, **load: Any) -> Path:
     costs.measure(MODEL, "request/text_to_video", "48x48x9x20", 1, seconds)
     offer = EngineOffer(
         card=deployment_card(name, [entry()], costs=costs.export()),
-        load=EngineLoad(**({"compute_slots": 1, "ready_models": (MODEL,)} | load)),
+        load=EngineLoad(**{"compute_slots": 1, "ready_models": (MODEL,), **load}),
     )
     path = folder / f"{name}.json"
     path.write_text(json.dumps(offers_record([offer])))

@@ -4,6 +4,7 @@ Run as `python tests/unit/cli/test_trace_view.py` it writes `trace.txt` anew.
 """
 
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 
@@ -27,13 +28,13 @@ class Told:
         self.spans: list[SpanRecord] = []
 
     def span(
-        self, service: str, name: str, parent: str, start_ms: float, end_ms: float, **given: object
+        self, service: str, name: str, parent: str, start_ms: float, end_ms: float, **given: Any
     ) -> str:
         """Tell of one; gives its id."""
         span_id = f"{len(self.spans) + 1:016x}"
-        values = {"trace_id": MINE, "instance": service} | given
+        values = {"trace_id": MINE, "instance": service, **given}
         self.spans.append(
-            SpanRecord(  # type: ignore[arg-type]
+            SpanRecord(
                 service=service.partition("-")[0],
                 name=name,
                 span_id=span_id,

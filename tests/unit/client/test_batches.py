@@ -48,7 +48,8 @@ class Scripted:
 
     async def watch(self, request_id: str) -> AsyncGenerator[Event, None]:
         self._step("wait", request_id.removeprefix("req_"))
-        for event in ():
+        nothing: tuple[Event, ...] = ()
+        for event in nothing:
             yield event
 
     async def get(self, request_id: str) -> Any:

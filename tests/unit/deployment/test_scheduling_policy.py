@@ -15,23 +15,23 @@ from fastvideo.scheduling.work import UnitKind
 DOCUMENT = Path(__file__).parents[3] / "docs" / "scheduling.md"
 
 
-def written(folder, text):
+def written(folder: Path, text: str) -> Path:
     path = folder / "scheduling.yaml"
     path.write_text(text)
     return path
 
 
-def test_what_is_left_out_is_as_it_is_by_default(tmp_path):
+def test_what_is_left_out_is_as_it_is_by_default(tmp_path: Path) -> None:
     read = read_policy(written(tmp_path, "window_steps_max: 4\n"))
     assert read == SchedulingPolicy(window_steps_max=4)
 
 
-def test_json_is_read_too(tmp_path):
+def test_json_is_read_too(tmp_path: Path) -> None:
     read = read_policy(written(tmp_path, '{"kind_shares": {"ar_token": 1, "vae_tile": 2.5}}'))
     assert read.kind_shares == {UnitKind.AR_TOKEN: 1, UnitKind.VAE_TILE: 2.5}
 
 
-def test_the_example_of_the_documentation_is_a_policy(tmp_path):
+def test_the_example_of_the_documentation_is_a_policy(tmp_path: Path) -> None:
     example = re.search(r"```yaml\n(.*?)```", DOCUMENT.read_text(), re.DOTALL)
     assert example is not None
     read = read_policy(written(tmp_path, example[1]))
@@ -41,7 +41,7 @@ def test_the_example_of_the_documentation_is_a_policy(tmp_path):
     assert set(yaml.safe_load(example[1])) <= {knob.name for knob in fields(SchedulingPolicy)}
 
 
-def test_the_documentation_lists_every_knob_with_its_default():
+def test_the_documentation_lists_every_knob_with_its_default() -> None:
     rows = dict(re.findall(r"^\| `(\w+)` \| ([^|]+) \|", DOCUMENT.read_text(), re.MULTILINE))
     assert rows.keys() == {knob.name for knob in fields(SchedulingPolicy)}
     for name, shown in rows.items():
@@ -65,12 +65,12 @@ def test_the_documentation_lists_every_knob_with_its_default():
         ("a: [", "yaml"),
     ],
 )
-def test_whatever_is_wrong_is_named(tmp_path, text, key):
+def test_whatever_is_wrong_is_named(tmp_path: Path, text: str, key: str) -> None:
     with pytest.raises(InvalidDocument) as refused:
         read_policy(written(tmp_path, text))
     assert any(name.startswith(key) for name in refused.value.problems), refused.value.problems
 
 
-def test_a_file_that_is_not_there_is_named(tmp_path):
+def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(InvalidDocument, match=r"nowhere\.yaml"):
         read_policy(tmp_path / "nowhere.yaml")

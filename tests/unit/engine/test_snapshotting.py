@@ -273,9 +273,12 @@ def test_staging_is_taken_while_bytes_are_made_and_must_fit(
 ) -> None:
     world = make_world()
     put_blob, seen = world.shelf.put_blob, []
-    world.shelf.put_blob = lambda data: (
-        seen.append(world.pools.in_use_bytes()["staging"]) or put_blob(data)
-    )
+
+    def put_and_look(data: bytes) -> str:
+        seen.append(world.pools.in_use_bytes()["staging"])
+        return put_blob(data)
+
+    world.shelf.put_blob = put_and_look
     world.prepare(make_request("r"))
     [saved] = _snapshot(world, "r").snapshots
     assert seen[0] >= saved.size_bytes
@@ -291,7 +294,12 @@ def test_a_boundary_that_is_saved_already_is_not_saved_again(
     world: World, make_request: MakeRequest
 ) -> None:
     put_blob, puts = world.shelf.put_blob, []
-    world.shelf.put_blob = lambda data: puts.append(len(data)) or put_blob(data)
+
+    def put_and_count(data: bytes) -> str:
+        puts.append(len(data))
+        return put_blob(data)
+
+    world.shelf.put_blob = put_and_count
     _run(world, world.prepare(make_request("r", steps=2), node_id="first"))
     plan = world.prepare(make_request("r", steps=5), node_id="second")
     first = _snapshot(world, "r", release=False)
@@ -351,8 +359,8 @@ def _refusal(world: World, command: PrepareLoop) -> FastVideoError:
     event = world.executor.prepare(command, saved)
     assert isinstance(event, LoopFailed)
     assert world.executor.loops == 0
-    error = event.error
-    return FastVideoError(error.message, reason=error.reason, subject=error.subject)
+    told = event.error
+    return FastVideoError(told.message, reason=told.reason, subject=told.subject)
 
 
 @pytest.mark.parametrize(

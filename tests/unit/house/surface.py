@@ -84,7 +84,7 @@ def _parameters(function: object) -> str:
             continue
         if parameter.kind is parameter.KEYWORD_ONLY and "*" not in shown:
             shown.append("*")
-        prefix = {parameter.VAR_POSITIONAL: "*", parameter.VAR_KEYWORD: "**"}
+        prefix: dict[object, str] = {parameter.VAR_POSITIONAL: "*", parameter.VAR_KEYWORD: "**"}
         default = "" if parameter.default is parameter.empty else "="
         shown.append(f"{prefix.get(parameter.kind, '')}{parameter.name}{default}")
     return f"({', '.join(shown)})"

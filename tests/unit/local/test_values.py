@@ -1,6 +1,7 @@
 """Options, states and errors as values."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -28,7 +29,7 @@ def test_options_survive_the_way_to_the_detached_supervisor() -> None:
         ({"schedulers": 65}, "--schedulers"),
     ],
 )
-def test_options_out_of_range_name_the_flag(changes: dict[str, int], field: str) -> None:
+def test_options_out_of_range_name_the_flag(changes: dict[str, Any], field: str) -> None:
     with pytest.raises(InvalidField) as raised:
         StackOptions(Path("/data"), **changes)
 

@@ -197,6 +197,9 @@ class ToyKernel:
         raise NotImplementedError
 
 
+# What saving and loading see of a kernel.
+TOY: Any = ToyKernel()
+
 STATE = ToyState(
     loop=LOOP,
     request=REQUEST,
@@ -210,13 +213,13 @@ STATE = ToyState(
 
 
 def load(saved: Saved, loop: LoopRef = LOOP) -> ToyState:
-    state: ToyState = load_state(ToyKernel(), saved, loop, REQUEST, None)
+    state: ToyState = load_state(TOY, saved, loop, REQUEST, None)
     return state
 
 
 def test_a_state_of_tensors_and_plain_data_needs_no_help_of_its_kernel() -> None:
     other = replace(LOOP, attempt=2)
-    data = save_state(ToyKernel(), STATE)
+    data = save_state(TOY, STATE)
     found = load(decode(data), other)
     assert (found.loop, found.request, found.version) == (other, REQUEST, 7)
     assert torch.equal(found.row, STATE.row)
@@ -228,7 +231,7 @@ def test_a_state_of_tensors_and_plain_data_needs_no_help_of_its_kernel() -> None
         STATE.scale,
         None,
     )
-    assert save_state(ToyKernel(), found) == data
+    assert save_state(TOY, found) == data
     assert REQUEST.model_id.encode() not in data
 
 
@@ -245,14 +248,14 @@ def test_a_state_of_tensors_and_plain_data_needs_no_help_of_its_kernel() -> None
     ],
 )
 def test_a_field_of_another_type_is_refused_by_name(name: str, value: Any) -> None:
-    saved = decode(save_state(ToyKernel(), STATE))
+    saved = decode(save_state(TOY, STATE))
     with pytest.raises(SnapshotMismatch) as caught:
         load(replace(saved, parts={**saved.parts, name: value}))
     assert caught.value.subject.split(".")[0] == name
 
 
 def test_unknown_and_absent_fields_are_refused() -> None:
-    saved = decode(save_state(ToyKernel(), STATE))
+    saved = decode(save_state(TOY, STATE))
     for parts in ({**saved.parts, "more": 1}, {"row": saved.parts["row"]}):
         with pytest.raises(SnapshotMismatch, match="fields"):
             load(replace(saved, parts=parts))

@@ -17,6 +17,6 @@ def test_what_is_handed_on_is_what_the_process_has(tmp_path: Path, certified: bo
     shown = (pair.certificate, pair.key) if pair is not None else (None, None)
     # None trusts the authorities of the machine, and is TLS all the same.
     for ca in (authority.file, None):
-        tls = ClientTls(ca, *shown, name="fastvideo.internal")
+        tls = ClientTls(ca, shown[0], shown[1], name="fastvideo.internal")
         assert _tls(_parser().parse_args(tls_options(tls))) == tls
     assert _tls(_parser().parse_args(tls_options(None))) is None

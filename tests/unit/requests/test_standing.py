@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from fastvideo import wire
 from fastvideo.events.records import StoredEvent
+from fastvideo.events.types import EventPayload
 from fastvideo.requests.events import RequestProgressed
 from fastvideo.requests.reading import read_request
 from fastvideo.requests.standing import EVENTS_MIN, Standings
@@ -36,7 +37,9 @@ async def test_what_was_appended_a_moment_ago_is_there() -> None:
     log = ErasingLog()
     standings = Standings(log)
     assert await standings.read("r") is None
-    for payloads in ((WRITTEN,), (STARTED, *STEPS), (STEPS[-1],), (DONE,)):
+    written: tuple[tuple[EventPayload, ...], ...]
+    written = ((WRITTEN,), (STARTED, *STEPS), (STEPS[-1],), (DONE,))
+    for payloads in written:
         await log.write(*payloads)
         for _ in range(2):
             assert await standings.read("r") == await read_request(log, "r")

@@ -1,5 +1,7 @@
 """FastVideoError to google.rpc.Status and back."""
 
+from typing import Any
+
 import pytest
 from google.rpc import code_pb2, error_details_pb2, status_pb2
 
@@ -20,7 +22,7 @@ KINDS = [
 ]
 
 
-def detail(status: status_pb2.Status, kind: type) -> object:
+def detail(status: status_pb2.Status, kind: Any) -> Any:
     """The one detail of a kind."""
     found = [slot for slot in status.details if slot.Is(kind.DESCRIPTOR)]
     assert len(found) == 1

@@ -4,6 +4,7 @@ can die with the end of what it decided."""
 import random
 from collections import defaultdict
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from fastvideo.scheduling.core import SchedulerCore
 from fastvideo.scheduling.events import (
@@ -48,7 +49,7 @@ class Fleet(World):
         self.random = random.Random(seed)
         self.desks: dict[str, Desk] = defaultdict(Desk)
         self.epoch = 1
-        self.policy = options.get("policy")
+        self.policy: Any = options.get("policy")
         self.submitted = 0
         # Histories of dead leaders, as far as they are in the log.
         self.log: list[tuple[SchedulerInput, object, tuple[Decision, ...]]] = []

@@ -1,6 +1,8 @@
 """Who gets the device: shares of tenants and of kinds, priority, targets, and a bounded wait."""
 
 from dataclasses import replace
+from functools import partial
+from typing import Any
 
 import pytest
 
@@ -202,7 +204,7 @@ def test_a_long_video_and_a_stream_of_short_requests_are_both_bounded():
     # The video is of the lowest priority, and tokens alone would fill the worker.
     world.submit("video-0", priority=-5)
     for n in range(400):
-        world.at(0.02 + n * 0.04, lambda n=n: world.submit(f"short-{n}", priority=5))
+        world.at(0.02 + n * 0.04, partial(world.submit, f"short-{n}", priority=5))
     world.finish()
     assert world.core.live_requests == 0
     bound = 0.5 + 2 * (16 + 1) * 0.1
@@ -251,8 +253,8 @@ def under_load(policy, *, priority_of=lambda name: 0, tenant_of=lambda name: "")
         submitted[name] = at_s
         world.at(
             at_s,
-            lambda name=name, steps=steps: world.submit(
-                name, steps=steps, priority=priority_of(name), tenant=tenant_of(name)
+            partial(
+                world.submit, name, steps=steps, priority=priority_of(name), tenant=tenant_of(name)
             ),
         )
     world.finish()
@@ -266,7 +268,7 @@ def chat_first(name):
 
 @pytest.mark.row("SCH-13")
 def test_the_knobs_of_a_deployment_change_the_tail_as_they_say():
-    few = {"resident_requests_max": 2}
+    few: dict[str, Any] = {"resident_requests_max": 2}
     chat, bulk = under_load(SchedulingPolicy(**few))
     # Fairness between tenants, and priority, help the short ones at the cost of nobody.
     fair, fair_bulk = under_load(SchedulingPolicy(**few), tenant_of=tenant_of)

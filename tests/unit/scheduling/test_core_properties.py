@@ -90,7 +90,9 @@ class Chaos(World):
             worker = self.random.choice(able)
             self.random.shuffle(worker.preparing)
             self.prepare(worker.worker_id)
-            self.past.append(self.history[-1][0])
+            told = self.history[-1][0]
+            assert isinstance(told, BatchExecuted | LoopPrepared)
+            self.past.append(told)
 
     def _some_batch(self) -> BatchExecuted | None:
         able = [w for w in self.workers.values() if w.batches]

@@ -474,4 +474,4 @@ def but_news(decisions):
 @pytest.mark.parametrize("knob", ["snapshot_overhead_max", "preemptions_max"])
 def test_knobs_are_checked(knob):
     with pytest.raises(InvalidField, match=knob):
-        SchedulingPolicy(**{knob: -1})
+        SchedulingPolicy(**{knob: -1})  # type: ignore[arg-type]

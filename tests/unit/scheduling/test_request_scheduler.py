@@ -20,7 +20,7 @@ DIAMOND = program(
 
 def check_walk(graph, *rounds):
     """Each round names the nodes that can begin once all earlier ones have ended."""
-    ended = set()
+    ended: set[str] = set()
     for expected in rounds:
         assert graph.startable(begun=ended, ended=ended) == expected
         ended.update(expected)

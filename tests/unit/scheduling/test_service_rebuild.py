@@ -1,5 +1,6 @@
 """What a new leader finds in the log, and from where it must read."""
 
+import itertools
 from datetime import UTC, datetime
 
 from fastvideo.events.catalog import new_event
@@ -28,11 +29,13 @@ def accepted(name):
     return RequestAccepted(spec=request(name))
 
 
+NUMBERS = itertools.count(1)
+
+
 async def write(store, name, *payloads):
     metadata = EventMetadata(occurred_at=NOW, traceparent=TRACE)
     for payload in payloads:
-        write.count = getattr(write, "count", 0) + 1
-        event = new_event(f"evt_{write.count}", payload, metadata)
+        event = new_event(f"evt_{next(NUMBERS)}", payload, metadata)
         await store.append(AppendCommand(streams=(StreamAppend(stream_of(name), (event,)),)))
 
 

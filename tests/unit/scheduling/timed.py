@@ -65,7 +65,7 @@ class Timed(World):
     def at(self, moment_s: float, action: Callable[[], object]) -> None:
         """Do something at a time."""
         self._entries += 1
-        heappush(self._agenda, (moment_s, self._entries, action))  # type: ignore[arg-type]
+        heappush(self._agenda, (moment_s, self._entries, action))  # type: ignore[misc]
 
     def advance(self, until_s: float) -> None:
         """Let everything happen that is due until then."""
@@ -120,9 +120,8 @@ class Timed(World):
                 self.running[decision.batch_id] = run
                 self._next_step(run)
             case YieldBatch():
-                run = self.running.get(decision.batch_id)
-                if run is not None:
-                    run.yielded = True
+                if decision.batch_id in self.running:
+                    self.running[decision.batch_id].yielded = True
             case CancelLoop() if decision.worker_id:
                 worker = self.workers[decision.worker_id]
                 key = (decision.loop.request_id, decision.loop.attempt)

@@ -1,5 +1,7 @@
 """Counters, levels and durations by name."""
 
+from typing import Any
+
 import pytest
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
@@ -25,7 +27,7 @@ async def test_each_kind_measures_what_it_says(reader: InMemoryMetricReader) -> 
     waiting[0] = 5.0
     data = reader.get_metrics_data()
     assert data is not None
-    found = {
+    found: dict[str, Any] = {
         metric.name: metric.data.data_points[0]
         for resource in data.resource_metrics
         for scope in resource.scope_metrics

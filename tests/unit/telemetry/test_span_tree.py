@@ -1,15 +1,17 @@
 """Spans as a tree: shared work once, what is alike as one, failures by themselves."""
 
+from typing import Any
+
 from fastvideo.telemetry.span_tree import TraceNode, fold, grow, linked_traces
 from fastvideo.telemetry.spans import SpanLink, SpanRecord
 
 MINE, OTHERS = "a" * 32, "b" * 32
 
 
-def span(name: str, parent: str, start: int, end: int, **given: object) -> SpanRecord:
+def span(name: str, parent: str, start: int, end: int, **given: Any) -> SpanRecord:
     """A span whose id is its name; times in milliseconds."""
-    values = {"service": "scheduler", "trace_id": MINE, "span_id": name, "name": name} | given
-    return SpanRecord(  # type: ignore[arg-type]
+    values = {"service": "scheduler", "trace_id": MINE, "span_id": name, "name": name, **given}
+    return SpanRecord(
         **values, parent_id=parent, start_ns=start * 1_000_000, end_ns=end * 1_000_000
     )
 

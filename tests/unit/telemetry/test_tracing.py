@@ -85,7 +85,11 @@ def test_a_deep_stack_is_cut_to_its_end_and_not_warned_of(
 
 
 def test_attributes_hold_no_secrets(spans: InMemorySpanExporter) -> None:
-    attributes = {"db.password": "hunter2", "db.url": "redis://u:hunter2@h", "fastvideo.step": 3}
+    attributes: dict[str, str | bool | int | float] = {
+        "db.password": "hunter2",
+        "db.url": "redis://u:hunter2@h",
+        "fastvideo.step": 3,
+    }
     with tracing.span("step", attributes) as span:
         tracing.set_attributes(span, {"http.authorization": "Bearer hunter2"})
     (ended,) = spans.get_finished_spans()

@@ -123,9 +123,10 @@ async def test_labels_are_those_of_routes_whatever_is_asked(reader: InMemoryMetr
     data = reader.get_metrics_data()
     assert data is not None
     (metric,) = data.resource_metrics[0].scope_metrics[0].metrics
+    points: Any = metric.data.data_points
     told = {
         tuple(str(value) for _, value in sorted((point.attributes or {}).items())): point.count
-        for point in metric.data.data_points
+        for point in points
     }
     assert told == {
         ("GET", "200", "/v1/videos/{video_id}"): 20,

@@ -1,6 +1,7 @@
 """A batch key holds everything that must agree in a forward: each part alone changes it."""
 
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -34,16 +35,16 @@ OTHERS = {
 }
 
 
-def key_of(**changes):
+def key_of(**changes: Any) -> Any:
     instance = SimpleNamespace(**{k: changes.get(k, v) for k, v in INSTANCE.items()})
     work = {k: changes.get(k, v) for k, v in WORK.items()}
     return batch_key(instance, work.pop("loop_id"), **work)
 
 
-def test_the_same_work_has_the_same_key():
+def test_the_same_work_has_the_same_key() -> None:
     assert key_of() == key_of()
 
 
 @pytest.mark.parametrize("field", OTHERS)
-def test_work_that_differs_in_one_part_has_another_key(field):
+def test_work_that_differs_in_one_part_has_another_key(field: str) -> None:
     assert key_of(**{field: OTHERS[field]}) != key_of()
