@@ -11,6 +11,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Final
 
+from fastvideo.errors import ResourceExhausted
 from fastvideo.scheduling.admission import (
     RESIDENT,
     SECONDS,
@@ -46,8 +47,9 @@ from fastvideo.scheduling.movement import begin_saving, keep_done, leave
 from fastvideo.scheduling.queueing import charge_place, kind_bill, settle_place
 from fastvideo.scheduling.relief import note_relief
 from fastvideo.scheduling.state import Flight, LiveRequest, SchedulerState
+from fastvideo.scheduling.wishes import learn_needs
 
-EVOLVER_VERSION: Final = 1
+EVOLVER_VERSION: Final = 2
 
 
 def evolve(state: SchedulerState, decision: Decision, now: datetime) -> None:
@@ -83,7 +85,12 @@ def evolve(state: SchedulerState, decision: Decision, now: datetime) -> None:
             request = state.requests[decision.request_id]
             _learn_request(state, request)
             _forget(state, request)
-        case CancelRequest() | FailRequest():
+        case FailRequest():
+            request = state.requests[decision.request_id]
+            if request.needs and decision.error.reason == ResourceExhausted.default_reason:
+                learn_needs(state, request)
+            _forget(state, request)
+        case CancelRequest():
             _forget(state, state.requests[decision.request_id])
 
 
@@ -197,6 +204,9 @@ def _restart(state: SchedulerState, decision: RestartRequest) -> None:
 
 
 def _learn_request(state: SchedulerState, request: LiveRequest) -> None:
+    if request.attempt == 1:
+        # Of one that went on from a snapshot not all was declared.
+        learn_needs(state, request)
     if request.device_seconds > 0 and request.losses == 0:
         spec = request.spec
         state.costs.measure(

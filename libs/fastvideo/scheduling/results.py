@@ -46,7 +46,7 @@ def offer(
         units = state.loop_rules.offered(run, plan)
         for unit in units:
             check_role(unit, worker)
-            if learn_need(state, request, run, unit):
+            if learn_need(request, run, unit):
                 state.admission.check_possible(unit, worker.ledger)
     except FastVideoError as error:
         if isinstance(error, ResourceExhausted) and state.placement.could_fit(

@@ -111,6 +111,8 @@ class LiveRequest:
     artifact_ids: dict[str, None] = field(default_factory=dict)
     digests: dict[str, str] = field(default_factory=dict)
     scores: dict[str, float] = field(default_factory=dict)
+    # Resource name to the most that one of its units has declared.
+    needs: dict[str, float] = field(default_factory=dict)
     # Where it waits for a place, and what it was told of that.
     place_kind: PlaceKind = NOWHERE
     queued_position: int = 0
@@ -226,7 +228,8 @@ class SchedulerState:
     lines: Lines = field(default_factory=Lines)
     # (deadline, request id), in order.
     deadlines: list[tuple[float, str]] = field(default_factory=list)
-    # What workers have cached; and what units of a program at a size need of each resource.
+    # What workers have cached; and of requests that are alike, what the one that needed least of a
+    # resource needed of it.
     affinity: Affinity = field(default_factory=Affinity)
     needs: dict[str, dict[str, float]] = field(default_factory=dict)
     # Tenants' shares of the device-seconds of placed requests.

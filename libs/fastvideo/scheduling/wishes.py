@@ -1,9 +1,11 @@
 """What a request asks of its place: by its program, its class of service and what was learned.
 
-Needs are learned: the most that a unit of a program at a size has declared of each resource. So
-a request that no worker can ever hold is refused before it waits for a place.
+Needs are learned: the most that a unit of a request has declared of each resource, and, of requests
+that are alike, the least of these. So a request is refused before it waits for a place when no
+worker can ever hold any of its kind, and none goes twice where it was too large.
 """
 
+from collections.abc import Mapping
 from typing import Final
 
 from fastvideo.errors import FailedPrecondition
@@ -37,7 +39,7 @@ def wish_of(state: SchedulerState, request: LiveRequest) -> Wish:
         pool=known.pool,
         mesh=known.mesh,
         kept=policy.kept_from(spec.priority) if policy.slo_classes else (),
-        needs=state.needs.get(need_key(spec), {}),
+        needs=_most(state.needs.get(need_key(spec), {}), request.needs),
         warm=state.affinity.warm(keys) if policy.affinity_seconds_max > 0 else {},
         warm_seconds=policy.affinity_seconds_max,
     )
@@ -53,22 +55,33 @@ def place_kind(policy: SchedulingPolicy, spec: RequestSpec) -> PlaceKind:
     return PlaceKind(spec.model_id, spec.card_digest, place)
 
 
-def learn_need(state: SchedulerState, request: LiveRequest, run: LoopRun, unit: WorkUnit) -> bool:
+def learn_need(request: LiveRequest, run: LoopRun, unit: WorkUnit) -> bool:
     """Remember what a unit declares; False when its loop declared the same before."""
     if run.declared is not None and run.declared == unit.resources:
         run.declared = unit.resources
         return False
     run.declared = unit.resources
     run.amounts = declared_amounts(unit.resources)
-    key = need_key(request.spec)
-    needs = state.needs.get(key)
-    if needs is None:
-        if len(state.needs) >= NEEDS_MAX:
-            del state.needs[next(iter(state.needs))]
-        needs = state.needs[key] = {}
-    for resource, amount in unit_amounts(unit).items():
-        needs[resource] = max(amount, needs.get(resource, 0.0))
+    request.needs = _most(request.needs, unit_amounts(unit))
     return True
+
+
+def learn_needs(state: SchedulerState, request: LiveRequest) -> None:
+    """A request has declared all that it ever will: of its kind, none is known to need less."""
+    key = need_key(request.spec)
+    known = state.needs.get(key)
+    if known is not None:
+        own = request.needs
+        state.needs[key] = {name: min(known[name], own[name]) for name in known if name in own}
+        return
+    if len(state.needs) >= NEEDS_MAX:
+        del state.needs[next(iter(state.needs))]
+    state.needs[key] = dict(request.needs)
+
+
+def _most(one: Mapping[str, float], other: Mapping[str, float]) -> dict[str, float]:
+    """The more of each resource."""
+    return {name: max(one.get(name, 0.0), other.get(name, 0.0)) for name in {**one, **other}}
 
 
 def check_role(unit: WorkUnit, worker: Worker) -> None:
@@ -83,5 +96,10 @@ def check_role(unit: WorkUnit, worker: Worker) -> None:
 
 
 def need_key(spec: RequestSpec) -> str:
-    """Under which needs are remembered."""
-    return f"{spec.model_id}/{spec.program_id}/{request_shape(spec)}"
+    """Under which needs are remembered: what is alike in it declares much the same."""
+    asked = spec.outputs
+    files = (asked.video, asked.sheet, asked.latents, asked.preview, asked.image)
+    made = "".join(str(int(file)) for file in (*files, asked.capture is not None))
+    # Guidance takes a branch more.
+    guided = int(spec.sampling.guidance_scale > 1)
+    return f"{spec.model_id}/{spec.program_id}/{request_shape(spec)}/{guided}/{made}"

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from fastvideo.model.caching import CacheClass, CacheLookup, CacheOutcome
+from fastvideo.requests.types import Capture
 from fastvideo.scheduling.affinity import Affinity
 from fastvideo.scheduling.events import (
     AssignLoop,
@@ -14,10 +15,11 @@ from fastvideo.scheduling.events import (
     RestartRequest,
     WorkerAttached,
 )
+from fastvideo.scheduling.inputs import RequestSubmitted
 from fastvideo.scheduling.policy import SchedulingPolicy, SloClass
 from fastvideo.scheduling.work import ModelState, PlacementHint, ResourceRequest
 from tests.unit.scheduling.timed import Timed
-from tests.unit.scheduling.world import MODEL, Catalog, World, node, program, unit
+from tests.unit.scheduling.world import MODEL, Catalog, World, node, program, request, unit
 
 ONLY = Catalog(programs={MODEL: program(node("only"))})
 
@@ -213,6 +215,36 @@ def test_what_no_worker_can_ever_hold_is_refused_when_it_is_submitted():
     world.run()
     assert isinstance(world.terminal("r3"), CompleteRequest)
     assert world.reserved() == {}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"sampling": {"guidance_scale": 3.0}},
+        {"outputs": {"sheet": True}},
+        {"outputs": {"capture": Capture.BEHAVIOR}},
+    ],
+    ids=str,
+)
+def test_what_is_too_large_in_another_way_refuses_no_other_request(changes):
+    """Guidance has more branches, and other files need other staging: that is no news of size."""
+
+    def plan(spec, loop, instance):
+        is_more = spec.request_id == "more"
+        resources = ResourceRequest(compute=True, memory_bytes={"activations": 60 + 60 * is_more})
+        return one_unit(spec, loop, instance, resources=resources)
+
+    world = World(catalog=ONLY, plan=plan)
+    world.attach("w1", memory=100)
+    plain = request("more")
+    parts = {name: replace(getattr(plain, name), **fields) for name, fields in changes.items()}
+    world.specs["more"] = replace(plain, **parts)
+    world.tell(RequestSubmitted(spec=world.specs["more"]))
+    world.prepare()
+    assert world.terminal("more").error.subject == "memory_bytes/activations"
+    world.submit("plain")
+    world.run()
+    assert isinstance(world.terminal("plain"), CompleteRequest)
 
 
 def test_a_request_that_is_too_large_for_its_worker_goes_to_one_that_holds_it():
