@@ -31,9 +31,6 @@ from fastvideo.simulation.models import SimulatedModels
 from fastvideo.simulation.resources import batch_amounts
 from fastvideo.simulation.witness import InvariantBroken, Witness
 
-# The reasons with which the core itself may fail a request.
-_OWN_REASONS: Final = frozenset({"DEADLINE_EXCEEDED", "WORKER_LOST", "RESOURCE_EXHAUSTED"})
-
 # Places in a row that may pass over who has waited too long: every second one is theirs.
 _PASSED_MAX: Final = 1
 
@@ -361,9 +358,11 @@ class Checker(Witness):
         elif reason == "WORKER_LOST":
             if book.losses <= 0:
                 raise InvariantBroken(f"no worker was lost under it: {decision}")
-        else:
-            if not (reason in book.faults or reason in _OWN_REASONS):
-                raise InvariantBroken(f"it failed and nothing of it did: {decision}")
+        elif reason == "RESOURCE_EXHAUSTED":
+            if self.live <= self._policy.live_requests_max and self.fits_somewhere(book.spec):
+                raise InvariantBroken(f"it failed for what a worker has: {decision}")
+        elif reason not in book.faults:
+            raise InvariantBroken(f"it failed and nothing of it did: {decision}")
 
     # -- common --------------------------------------------------------------------------
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from fastvideo.errors import ContractViolation
+from fastvideo.requests.types import RequestSpec
 from fastvideo.scheduling.events import (
     BatchExecuted,
     LeaderElected,
@@ -24,7 +25,7 @@ from fastvideo.scheduling.inputs import CancelRequested, RequestSubmitted, Sched
 from fastvideo.scheduling.policy import SchedulingPolicy
 from fastvideo.scheduling.work import LoopRef, StepResult, WorkPlan, WorkUnit
 from fastvideo.simulation.books import NodeBook, Offer, RequestBook, WorkerBook
-from fastvideo.simulation.models import SimulatedModels
+from fastvideo.simulation.models import SimulatedModels, make_unit
 from fastvideo.simulation.resources import batch_amounts, budget_of
 
 # Of which each worker has one at least.
@@ -334,6 +335,18 @@ class Witness:
 
     def _offered(self, unit: WorkUnit, worker: WorkerBook) -> Offer:
         return Offer(unit, self.now_us, worker.outage(self.now_us))
+
+    def fits_somewhere(self, spec: RequestSpec) -> bool:
+        """Whether one of the workers can run every unit of a request."""
+        runs = [self._models.run(spec, node.node_id) for node in self._models.nodes(spec)]
+        # The last one keeps most.
+        units = [make_unit(spec, run, LoopRef(), "", run.units - 1) for run in runs]
+        return any(
+            not worker.draining
+            and any(one.model_id == spec.model_id for one in worker.attached.instances)
+            and not any(_is_too_large(unit, worker) for unit in units)
+            for worker in self.workers.values()
+        )
 
     # -- common --------------------------------------------------------------------------
 
