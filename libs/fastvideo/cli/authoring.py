@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from fastvideo.cli.options import AsJson, Gateway, gateway_target
+from fastvideo.cli.options import AsJson, Gateway, check_folder, gateway_target
 from fastvideo.cli.stack import DataOption
 
 Families = Annotated[
@@ -40,7 +40,7 @@ def validate(
     Every fault is told with its file and key. No server is needed.
     """
     from fastvideo.cli.cards import told_project
-    from fastvideo.cli.failures import tell
+    from fastvideo.cli.failures import counted, tell
     from fastvideo.deployment.project import InvalidProject, read_project
 
     try:
@@ -54,7 +54,7 @@ def validate(
         else:
             for fault in error.faults:
                 tell(str(fault))
-            tell(f"{len(error.faults)} faults in {folder}")
+            tell(f"{counted(len(error.faults), 'fault')} in {folder}")
         raise typer.Exit(1) from None
     if as_json:
         models = sorted(project.cards)
@@ -86,6 +86,7 @@ def describe(
     if not subject or ":" in subject:
         _describe_running(subject or gateway, data, as_json=as_json)
         return
+    check_folder(subject)
     if Path(subject).is_dir():
         project = read_project(Path(subject), checkpoints=checkpoints, families=family or ())
         if as_json:

@@ -11,7 +11,7 @@ from rich.text import Text
 from fastvideo.deployment.catalog import CatalogEntry
 from fastvideo.deployment.project import Project
 from fastvideo.model.card import card_digest
-from fastvideo.model.specs import ModelSpec
+from fastvideo.model.specs import ModelSpec, ParameterSpec
 from fastvideo.model.state_schemas import StateSchema, StateSchemas, states_of
 from fastvideo.model.tensors import TensorSchema
 from fastvideo.program.specs import ProgramSpec
@@ -149,11 +149,20 @@ def _card(
         _table(
             ("parameter", "default", "from", "to"),
             (
-                (name, f"{p.default_value:g}", f"{p.minimum:g}", f"{p.maximum:g}")
+                # A seed that is left out is drawn, whatever the card says.
+                (name, "random" if name == "seed" else _number(p.default_value), *_bounds(p))
                 for name, p in card.sampling.items()
             ),
         )
     )
+
+
+def _bounds(parameter: ParameterSpec) -> tuple[str, str]:
+    return _number(parameter.minimum), _number(parameter.maximum)
+
+
+def _number(value: float) -> str:
+    return str(int(value)) if value == int(value) else f"{value:g}"
 
 
 def _tensors(tensors: Iterable[TensorSchema]) -> str:

@@ -8,7 +8,7 @@ import json
 import sys
 import traceback
 
-from fastvideo.errors import Cancelled, FastVideoError
+from fastvideo.errors import Cancelled, ContractViolation, FastVideoError
 
 EXIT_FAILED = 1
 EXIT_INTERRUPTED = 130
@@ -56,7 +56,11 @@ def record(error: BaseException) -> dict[str, object]:
 
 
 def sentence(error: FastVideoError) -> str:
-    """The error in one line: what is wrong, with what, and what is allowed."""
+    """The error in one line: what is wrong, with what, and what is allowed; faults of a file in
+    a line each."""
+    if isinstance(error, ContractViolation):
+        # Faults of a file, one a line.
+        return error.message
     parts = [" ".join(error.message.split())]
     if error.subject and error.subject not in error.message:
         parts.append(f"({error.subject})")
@@ -64,6 +68,11 @@ def sentence(error: FastVideoError) -> str:
     if allowed and allowed not in error.message:
         parts.append(f"[allowed: {allowed}]")
     return " ".join(parts)
+
+
+def counted(number: int, word: str) -> str:
+    """A number of things."""
+    return f"{number} {word}{'' if number == 1 else 's'}"
 
 
 def tell(line: str) -> None:

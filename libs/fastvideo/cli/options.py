@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fastvideo.errors import NotFound
+
 if TYPE_CHECKING:
     from fastvideo.cli.connection import Target
 
@@ -40,6 +42,12 @@ def parse_address(text: str) -> str:
             param_hint="--gateway",
         )
     return f"{found[1]}:{found[2]}"
+
+
+def check_folder(name: str) -> None:
+    """Raise NotFound for what is written as a path, and leads to no folder."""
+    if name.startswith((".", "/", "~")) and not Path(name).is_dir():
+        raise NotFound(f"there is no folder {name}", subject=name)
 
 
 def gateway_target(gateway: str, data: Path | None) -> "Target":

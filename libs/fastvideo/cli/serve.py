@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fastvideo.cli.authoring import Checkpoints, Families
+from fastvideo.cli.options import check_folder
 from fastvideo.cli.stack import DataOption
 
 if TYPE_CHECKING:
@@ -57,17 +58,12 @@ def serve(
 
 def _asked(what: list[str], checkpoints: Path | None, families: tuple[str, ...]) -> "ServedStack":
     """What is to run. An InvalidProject is told fault by fault."""
-    from fastvideo.cli.failures import tell
+    from fastvideo.cli.failures import counted, tell
     from fastvideo.deployment.project import TRAINING, InvalidProject, read_project
     from fastvideo.deployment.serving import stack_of_models, stack_of_project
-    from fastvideo.errors import NotFound
 
-    if (
-        len(what) == 1
-        and what[0].startswith(("/", "./", "../", "~"))
-        and not Path(what[0]).is_dir()
-    ):
-        raise NotFound(f"there is no folder {what[0]}", subject=what[0])
+    if len(what) == 1:
+        check_folder(what[0])
     if len(what) != 1 or not Path(what[0]).is_dir():
         return stack_of_models(what, checkpoints=checkpoints, families=families)
     folder = Path(what[0])
@@ -77,7 +73,7 @@ def _asked(what: list[str], checkpoints: Path | None, families: tuple[str, ...])
     except InvalidProject as error:
         for fault in error.faults:
             tell(str(fault))
-        tell(f"{len(error.faults)} faults in {folder}; nothing was started")
+        tell(f"{counted(len(error.faults), 'fault')} in {folder}; nothing was started")
         raise typer.Exit(1) from None
     if project.training is not None:
         tell(f"{TRAINING} is sound; serving takes nothing from it")

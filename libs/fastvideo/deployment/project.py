@@ -28,7 +28,7 @@ from fastvideo.deployment.catalog import Catalog
 from fastvideo.deployment.project_checks import Checked, cross_problems
 from fastvideo.errors import ContractViolation, FastVideoError, InvalidField, NotFound
 from fastvideo.model.card import card_digest, merge_cards
-from fastvideo.model.documents import InvalidDocument, parse, read_document
+from fastvideo.model.documents import InvalidDocument, parse, read_document, unknown_field
 from fastvideo.model.manifest import read_manifest, verify_checkpoint
 from fastvideo.model.specs import ModelSpec
 from fastvideo.model.state_schemas import (
@@ -293,8 +293,9 @@ class _Reader:
 
     def _check_shapes(self) -> None:
         """That loops.yaml has no keys beside its own."""
-        for key in sorted(set(self._data(LOOPS) or {}) - set(LoopsDocument.__dataclass_fields__)):
-            self.add(LOOPS, key, "unknown field")
+        known = LoopsDocument.__dataclass_fields__
+        for key in sorted(set(self._data(LOOPS) or {}) - set(known)):
+            self.add(LOOPS, key, unknown_field(key, known))
 
     def _base(self, base: str, installed: Catalog) -> dict[str, Any]:
         try:

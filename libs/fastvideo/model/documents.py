@@ -1,10 +1,13 @@
 """Authoring files: YAML documents that are read strictly into frozen dataclasses."""
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import fields, is_dataclass
+from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from types import NoneType, UnionType
+from typing import Any, Final, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import yaml
 from pydantic import ConfigDict, TypeAdapter, ValidationError
@@ -106,11 +109,23 @@ def _size(node: yaml.Node, known: dict[int, int]) -> int:
     known[id(node)] = 0
     size = 1
     if isinstance(node, yaml.MappingNode):
+        _refuse_twins(node)
         size += sum(_size(key, known) + _size(value, known) for key, value in node.value)
     elif isinstance(node, yaml.SequenceNode):
         size += sum(_size(one, known) for one in node.value)
     known[id(node)] = size
     return size
+
+
+def _refuse_twins(mapping: yaml.MappingNode) -> None:
+    """Raise ValueError for a key that is given twice: nobody knows which one is meant."""
+    seen = set()
+    for key, _ in mapping.value:
+        if not isinstance(key, yaml.ScalarNode):
+            continue
+        if (key.tag, key.value) in seen:
+            raise ValueError(f"{key.value} is given twice, in line {key.start_mark.line + 1} again")
+        seen.add((key.tag, key.value))
 
 
 def parse(cls: type[T], data: Mapping[str, Any], source: str) -> T:
@@ -121,8 +136,17 @@ def parse(cls: type[T], data: Mapping[str, Any], source: str) -> T:
     try:
         parsed: dict[str, T] = _adapter(cls).validate_json(json.dumps({"": data}), strict=True)
     except (ValidationError, TypeError, ValueError) as error:
-        raise InvalidDocument(source, _problems(error)) from error
+        raise InvalidDocument(source, _problems(error, cls)) from error
     return parsed[""]
+
+
+def unknown_field(name: str, known: Iterable[str]) -> str:
+    """What is told of a key that there is not, with the one that may be meant."""
+    names = sorted(known)
+    near = get_close_matches(name, names, 1)
+    if near:
+        return f"unknown field; did you mean {near[0]}?"
+    return f"unknown field; known: {', '.join(names)}" if names else "unknown field"
 
 
 def _per_type(make: Callable[[Any], TypeAdapter[Any]]) -> Callable[[Any], TypeAdapter[Any]]:
@@ -136,12 +160,27 @@ def _adapter(cls: Any) -> TypeAdapter[Any]:
     return TypeAdapter(dict[str, cls], config=ConfigDict(extra="forbid"))
 
 
-def _problems(error: ValidationError | TypeError | ValueError) -> dict[str, str]:
+def _problems(error: ValidationError | TypeError | ValueError, cls: type) -> dict[str, str]:
     if not isinstance(error, ValidationError):
         return {"yaml": f"the document holds a value that is not plain data: {error}"}
     problems = {}
     for fault in error.errors():
-        unknown = fault["type"] == "unexpected_keyword_argument"
-        key = ".".join(str(part) for part in fault["loc"][1:])
-        problems[key] = "unknown field" if unknown else fault["msg"]
+        place = [str(part) for part in fault["loc"][1:]]
+        told = fault["msg"]
+        if fault["type"] == "unexpected_keyword_argument":
+            told = unknown_field(place[-1], _fields_at(cls, place[:-1]))
+        problems[".".join(place)] = told
     return problems
+
+
+def _fields_at(hint: Any, place: Sequence[str]) -> Iterable[str]:
+    """The fields of what a document has at a place; none where that is not one dataclass."""
+    for part in place:
+        if is_dataclass(hint):
+            hint = get_type_hints(hint).get(part)
+        elif get_args(hint):
+            # Of a mapping the values, of a sequence what it holds.
+            hint = next(one for one in reversed(get_args(hint)) if one is not Ellipsis)
+        if isinstance(hint, UnionType) or get_origin(hint) is Union:
+            hint = next((one for one in get_args(hint) if one is not NoneType), None)
+    return [field.name for field in fields(hint)] if is_dataclass(hint) else []

@@ -6,6 +6,7 @@ import pytest
 
 from fastvideo.cli.failures import EXIT_FAILED, EXIT_INTERRUPTED, report
 from fastvideo.errors import Cancelled, InvalidField, NotFound
+from fastvideo.model.documents import InvalidDocument
 
 
 def told(capsys: pytest.CaptureFixture[str]) -> list[str]:
@@ -26,6 +27,12 @@ def test_the_subject_is_added_when_the_message_lacks_it(
     error = NotFound("no such request\nat all", subject="req_1", attributes={"allowed": "ids"})
     assert report(error) == EXIT_FAILED
     assert told(capsys) == ["error: no such request at all (req_1) [allowed: ids]"]
+
+
+def test_faults_of_a_file_are_a_line_each(capsys: pytest.CaptureFixture[str]) -> None:
+    error = InvalidDocument("model.yaml", {"a": "unknown field", "b": "missing"})
+    assert report(error) == EXIT_FAILED
+    assert told(capsys) == ["error: model.yaml: a: unknown field", "model.yaml: b: missing"]
 
 
 def test_cancelled_and_interrupted_exit_alike(capsys: pytest.CaptureFixture[str]) -> None:

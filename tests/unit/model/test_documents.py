@@ -67,3 +67,18 @@ def test_bytes_that_are_no_text_are_refused(tmp_path: Path) -> None:
     path.write_bytes(b"\xff\xfe")
     with pytest.raises(InvalidDocument, match="UTF-8"):
         read_document(path)
+
+
+@pytest.mark.parametrize(
+    "text", ["a: 1\nb: 2\na: 3", "a:\n  b: 1\n  b: 2", "a: {b: 1, b: 1}", "a: [{b: 1, 'b': 1}]"]
+)
+def test_a_key_that_is_given_twice_is_refused(text: str) -> None:
+    with pytest.raises(InvalidDocument, match="is given twice, in line"):
+        parse_document(text, "given")
+
+
+def test_a_key_that_there_is_not_is_answered_with_the_one_that_is_meant() -> None:
+    with pytest.raises(InvalidDocument) as caught:
+        parse(SchedulingPolicy, {"attempt_max": 3, "colour": "red"}, "given")
+    assert caught.value.problems["attempt_max"] == "unknown field; did you mean attempts_max?"
+    assert "attempts_max" in caught.value.problems["colour"]
