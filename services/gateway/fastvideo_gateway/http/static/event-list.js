@@ -13,6 +13,7 @@ const PAGES_KEPT = 80;
 const STORY_PAGE = 500;
 const STORY_MAX = 100_000;
 const AHEAD = 100;
+const AGAIN_MS = 2000;
 const ROW = 26;
 const BAD = new Set(["request.failed", "trace.loop_failed", "worker.lost", "trace.nan"]);
 const END = new Set(["request.completed"]);
@@ -56,7 +57,7 @@ class OwnStream {
       if (this.pages.size > PAGES_KEPT) this.pages.delete(this.pages.keys().next().value);
     } catch {
       // What cannot be had now is asked for again when it is looked at.
-      setTimeout(() => this.pages.get(number) === null && this.pages.delete(number), 2000);
+      setTimeout(() => this.pages.get(number) === null && this.pages.delete(number), AGAIN_MS);
     }
     this.changed();
   }
@@ -73,6 +74,8 @@ class Story {
     this.versions = [];
     this.cursor = "";
     this.complete = false;
+    this.full = false;
+    this.trouble = "";
     this.more();
   }
 
@@ -110,12 +113,19 @@ class Story {
         this.versions.push(row.stream_id === this.own ? row.version : (this.versions.at(-1) ?? 0));
       }
       this.cursor = answer.next_cursor;
-      this.complete = answer.complete || this.rows.length >= STORY_MAX;
-    } catch {
-      this.complete = true;
-    } finally {
-      this.busy = false;
+      this.full = this.rows.length >= STORY_MAX;
+      this.complete = answer.complete || this.full;
+      this.trouble = "";
+    } catch (error) {
+      this.trouble = error.message;
+      setTimeout(() => this.rest(), AGAIN_MS);
+      return this.changed();
     }
+    this.rest();
+  }
+
+  rest() {
+    this.busy = false;
     this.changed();
   }
 }
@@ -142,8 +152,8 @@ export class EventList {
 
   told(source) {
     if (source !== this.source) return;
-    const { length, complete } = source;
-    setText(this.note, `${count(length)}${complete ? "" : "+"} event${length === 1 ? "" : "s"}`);
+    const { length, complete, full, trouble } = source;
+    setText(this.note, `${count(length)}${complete && !full ? "" : "+"} event${length === 1 ? "" : "s"}${trouble ? `, ${trouble}` : ""}`);
     this.rows.setCount(length);
     this.changed();
   }

@@ -13,9 +13,13 @@ export async function comeIn(onTrouble) {
   byId("who").hidden = me.open;
   setText(byId("who-tenant"), me.tenant_id);
   byId("who").title = `key ${me.key_id}, ${me.role}`;
-  byId("sign-out").addEventListener("click", async () => {
-    await post("/api/logout");
-    location.assign("/");
+  byId("sign-out").addEventListener("click", async ({ currentTarget: button }) => {
+    try {
+      await post("/api/logout");
+      location.assign("/");
+    } catch {
+      setText(button, "Still signed in, try again");
+    }
   });
   // A key that ends while the page is open: the page asks for another one.
   document.addEventListener("signed-out", () => location.reload());

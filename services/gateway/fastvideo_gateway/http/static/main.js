@@ -14,7 +14,16 @@ const list = new RequestList((id) => go(id));
 
 function address() {
   const found = /^\/requests\/([^/]+)$/.exec(location.pathname);
-  return { id: found ? decodeURIComponent(found[1]) : "", version: Number(new URLSearchParams(location.search).get("event")) || 0 };
+  const version = Math.trunc(Number(new URLSearchParams(location.search).get("event")));
+  return { id: found ? decoded(found[1]) : "", version: version > 0 ? version : 0 };
+}
+
+function decoded(text) {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return text; // No id is written so; that it does not exist is said like of any other.
+  }
 }
 
 function go(id) {
@@ -72,7 +81,11 @@ function up(by) {
 }
 
 const KEYS = {
-  "/": () => byId("search").focus(),
+  "/": () => {
+    // Where one thing is shown at a time, the list comes first.
+    if (!byId("search").checkVisibility()) go("");
+    byId("search").focus();
+  },
   j: () => up(1),
   k: () => up(-1),
   ArrowDown: () => up(1),

@@ -114,17 +114,23 @@ export class Past {
   async fetch() {
     if (this.busy) return;
     this.busy = true;
-    try {
-      for (let done = null; done !== this.place(); ) {
-        done = this.place();
+    for (let done = null; done !== this.place() && this.index >= 0; ) {
+      done = this.place();
+      try {
         const look = await this.lookAt(this.request.request_id, this.events.source.versionAt(this.index), this.row());
         if (done === this.place()) this.show(look);
+      } catch (error) {
+        if (done === this.place()) this.fail(error);
       }
-    } catch (error) {
-      replace(this.leaves, el("p", { class: "quiet-text", role: "alert" }, error.message));
-    } finally {
-      this.busy = false;
     }
+    this.busy = false;
+  }
+
+  // What was shown before is of another event.
+  fail(error) {
+    this.look = null;
+    setText(this.title, "");
+    replace(this.leaves, el("p", { class: "quiet-text", role: "alert" }, error.message));
   }
 
   place() {

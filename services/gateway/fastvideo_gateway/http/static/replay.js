@@ -7,6 +7,7 @@ import { Rows } from "./rows.js";
 
 const ROW = 26;
 const SHOWN_MAX = 10_000;
+const SEEN_MAX = 10;
 const KINDS = [
   ["state", "State", "Folds the log again and compares with what the projections say."],
   ["scheduler", "Scheduler", "Folds the scheduler's stream up to the chosen event and lists the workers and requests that it knew there."],
@@ -73,8 +74,10 @@ export class Replay {
   }
 
   stop() {
-    this.stopper?.abort();
+    if (!this.stopper) return;
+    this.stopper.abort();
     this.rest();
+    setText(this.told, "stopped");
   }
 
   rest() {
@@ -93,6 +96,7 @@ export class Replay {
 
   async run() {
     const stopper = new AbortController();
+    let last = "";
     this.clear();
     this.stopper = stopper;
     setText(this.start, "Stop");
@@ -102,13 +106,15 @@ export class Replay {
     try {
       for await (const [event, value] of postStream("/api/replays", this.asked(), stopper.signal)) {
         if (stopper.signal.aborted) return;
+        last = event;
         this.take(event, value);
       }
+      // Such as one of a gateway that stops.
+      if (last !== "report" && last !== "error") this.fail("It ended without a report.");
     } catch (error) {
       if (!stopper.signal.aborted) this.fail(error.message);
     } finally {
       if (this.stopper === stopper) this.rest();
-      if (stopper.signal.aborted && !this.stopper) setText(this.told, "stopped");
     }
   }
 
@@ -130,6 +136,7 @@ export class Replay {
     this.comparisons.push(comparison);
     this.table.hidden = false;
     this.rows.setCount(this.comparisons.length);
+    this.table.style.height = `${Math.min(this.comparisons.length, SEEN_MAX) * ROW + 1}px`;
     if (follows) this.box.scrollTop = this.box.scrollHeight;
     if (!comparison.equal && this.divergence.hidden) this.diverge(comparison);
   }
@@ -166,7 +173,7 @@ export class Replay {
 
   fail(message) {
     this.verdict.className = "verdict differs";
-    replace(this.verdict, el("strong", {}, "The replay did not run"), el("div", {}, message));
+    replace(this.verdict, el("strong", {}, "No answer of this replay"), el("div", {}, sentence(message)));
     this.verdict.hidden = false;
     setText(this.told, "");
   }

@@ -7,6 +7,7 @@ import { Rows } from "./rows.js";
 
 const PAGE = 100;
 const AHEAD = 40;
+const AGAIN_MS = 2000;
 const ROW = 58;
 const GLYPHS = { completed: "✓", failed: "!", cancelled: "–", running: "▸", queued: "…", accepted: "·" };
 
@@ -81,25 +82,32 @@ export class RequestList {
       this.cursor = page.next_cursor;
       this.complete = !page.next_cursor;
       this.reindex();
+      this.changed();
     } catch (error) {
       if (generation !== this.generation) return;
-      this.complete = true;
       this.tell(error.message);
+      // The rest is asked for again, and not at once.
+      await new Promise((again) => setTimeout(again, AGAIN_MS));
+      if (generation === this.generation) this.rows.ask();
     } finally {
       if (generation === this.generation) this.loading = null;
     }
-    this.changed();
   }
 
   // What the gateway says has changed.
   take(changes) {
     const unknown = [];
+    const { status } = this.filters();
+    let gone = false;
     for (const one of changes) {
       const place = this.places.get(one.request_id);
       if (place === undefined) unknown.push(one);
-      else this.items[place] = one;
+      else {
+        this.items[place] = one;
+        gone ||= Boolean(status) && one.status !== status;
+      }
     }
-    if (unknown.length && this.isFiltered()) this.reloadSoon();
+    if (gone || (unknown.length && this.isFiltered())) this.reloadSoon();
     else if (unknown.length) this.insert(unknown);
     this.changed();
   }

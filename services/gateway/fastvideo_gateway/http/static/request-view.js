@@ -26,25 +26,21 @@ export class RequestView {
     this.facts = el("dl", { class: "facts" });
     this.timelineNote = el("span", { class: "aside" });
     this.pages = el("span", {});
-    this.box.append(
-      this.head,
-      this.trouble,
-      el(
-        "section",
-        { class: "card", "aria-labelledby": "timeline-title" },
-        el("div", { class: "card-head" }, el("h2", { id: "timeline-title" }, "Timeline"), this.timelineNote, el("span", { class: "grow" }), this.pages, el("button", { type: "button", onclick: () => this.timeline.whole(), title: "0" }, "Whole")),
-        this.timeline.box,
-        this.timeline.legend,
-        this.timeline.said,
-      ),
-      this.past.node,
-      this.replay.node,
+    const waterfall = el(
+      "section",
+      { class: "card", "aria-labelledby": "timeline-title" },
+      el("div", { class: "card-head" }, el("h2", { id: "timeline-title" }, "Timeline"), this.timelineNote, el("span", { class: "grow" }), this.pages, el("button", { type: "button", onclick: () => this.timeline.whole(), title: "0" }, "Whole")),
+      this.timeline.box,
+      this.timeline.legend,
+      this.timeline.said,
     );
+    this.cards = [waterfall, this.past.node, this.replay.node];
+    this.box.append(this.head, this.trouble, ...this.cards);
   }
 
   async open(id, version = 0) {
+    if (this.id !== id) this.clear();
     this.id = id;
-    this.row = null;
     this.cursors = [""];
     this.mediaId = null;
     byId("empty").hidden = true;
@@ -69,6 +65,17 @@ export class RequestView {
     }
   }
 
+  // Nothing of the request before is taken for the one that comes, or for one that does not exist.
+  clear() {
+    this.row = null;
+    clearTimeout(this.refresh);
+    this.refresh = null;
+    document.title = "FastVideo";
+    replace(this.head);
+    replace(this.facts);
+    for (const card of this.cards) card.hidden = true;
+  }
+
   close() {
     this.id = "";
     this.replay.stop();
@@ -84,6 +91,7 @@ export class RequestView {
   show({ request, state }) {
     this.row = request;
     this.state = state;
+    for (const card of this.cards) card.hidden = false;
     document.title = `${request.prompt.slice(0, 60) || request.request_id} · FastVideo`;
     const title = el("h1", { class: "title", tabindex: -1 }, request.prompt || words(request.program_id));
     title.addEventListener("click", () => title.classList.toggle("whole"));
@@ -186,6 +194,8 @@ export class RequestView {
     this.refresh = setTimeout(async () => {
       this.refresh = null;
       if (this.id !== id) return;
+      // It could not be had when it was opened.
+      if (!this.row) return this.open(id);
       try {
         const answer = await get(requestPath(id));
         if (this.id !== id) return;
@@ -195,7 +205,7 @@ export class RequestView {
         this.past.grow(answer.request);
         await this.explain();
       } catch (error) {
-        this.fail(error.message);
+        if (this.id === id) this.fail(error.message);
       }
     }, wait);
   }

@@ -257,19 +257,26 @@ export class Timeline {
   marks(pen, look) {
     const [left, right] = this.edges();
     pen.font = `11px ${look.sans}`;
+    let free = left;
     for (const mark of this.explanation.marks.filter((one) => one.name in MARKS).slice(0, 12)) {
       const x = this.x(between(this.explanation.accepted_at, mark.at));
       if (x < left || x > right) continue;
-      pen.strokeStyle = look.bad;
+      const colour = mark.name === "snapshotted" ? look.pale : look.bad;
+      pen.strokeStyle = colour;
       pen.setLineDash([4, 3]);
       pen.beginPath();
       pen.moveTo(x, AXIS - 2);
       pen.lineTo(x, this.tall);
       pen.stroke();
       pen.setLineDash([]);
-      pen.fillStyle = look.bad;
-      pen.textAlign = x > right - 90 ? "right" : "left";
-      pen.fillText(MARKS[mark.name], x + (x > right - 90 ? -4 : 4), this.tall - 6);
+      // A name that would lie on another one is left out.
+      const long = pen.measureText(MARKS[mark.name]).width;
+      const from = x + 4 + long > right ? x - 4 - long : x + 4;
+      if (from < free) continue;
+      free = from + long + 4;
+      pen.fillStyle = colour;
+      pen.textAlign = "left";
+      pen.fillText(MARKS[mark.name], from, this.tall - 6);
     }
   }
 
@@ -347,6 +354,7 @@ export class Timeline {
   listen() {
     const { canvas } = this;
     canvas.addEventListener("pointerdown", (event) => {
+      if (event.button) return;
       this.from = event.offsetX;
       canvas.setPointerCapture(event.pointerId);
     });
@@ -368,6 +376,7 @@ export class Timeline {
   }
 
   release(event) {
+    if (this.from === undefined) return;
     const { brush } = this;
     this.brush = null;
     this.from = undefined;
