@@ -7,6 +7,7 @@ import typer
 
 from fastvideo.cli.options import AsJson, Gateway, parse_size
 from fastvideo.cli.stack import DataOption
+from fastvideo.model.embedded import EMBEDDED_MODEL_ID
 from fastvideo.requests.types import Capture, TraceLevel
 
 
@@ -38,7 +39,7 @@ def generate(
     latents: Annotated[
         Path | None, typer.Option(help="Also write the final latents, safetensors.")
     ] = None,
-    model: Annotated[str, typer.Option(metavar="ID", help="The model.")] = "moving-digits",
+    model: Annotated[str, typer.Option(metavar="ID", help="The model.")] = EMBEDDED_MODEL_ID,
     steps: Annotated[int | None, typer.Option(help="Denoising steps.")] = None,
     guidance: Annotated[float | None, typer.Option(help="Guidance scale.")] = None,
     seed: Annotated[

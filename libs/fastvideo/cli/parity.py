@@ -7,6 +7,7 @@ import typer
 
 from fastvideo.cli.options import AsJson, Gateway, gateway_target
 from fastvideo.cli.stack import DataOption
+from fastvideo.model.embedded import EMBEDDED_MODEL_ID
 
 
 def register(app: typer.Typer) -> None:
@@ -15,7 +16,7 @@ def register(app: typer.Typer) -> None:
 
 
 def parity(
-    model: Annotated[str, typer.Argument(help="model id")] = "moving-digits",
+    model: Annotated[str, typer.Argument(help="model id")] = EMBEDDED_MODEL_ID,
     checkpoints: Annotated[
         Path | None, typer.Option("--checkpoints", help="folder of checkpoints, one a model")
     ] = None,

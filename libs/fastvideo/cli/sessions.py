@@ -6,6 +6,7 @@ import typer
 
 from fastvideo.cli.options import AsJson, Gateway, gateway_target
 from fastvideo.cli.stack import DataOption
+from fastvideo.model.embedded import EMBEDDED_MODEL_ID
 
 SessionId = Annotated[str, typer.Argument(metavar="ID", help="The session's id.")]
 
@@ -44,7 +45,7 @@ def create(
     """Open a session."""
     from fastvideo.cli.inspection import create_session
 
-    model_ids = model or ["moving-digits"]
+    model_ids = model or [EMBEDDED_MODEL_ID]
     create_session(
         gateway_target(gateway, data), model_ids, timeout, memory, conditioning, as_json=as_json
     )

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from fastvideo.errors import ContractViolation
 from fastvideo.model.documents import InvalidDocument, parse
+from fastvideo.model.embedded import EMBEDDED_MODEL_ID
 from fastvideo.requests.types import OutputSpec, SamplingOverrides
 
 ITEMS_MAX: Final = 100_000
@@ -38,7 +39,7 @@ class BatchItem:
     # Names its files and its place in the manifest; the line's number when it is left out.
     id: str = ""
     prompt: str
-    model: str = "moving-digits"
+    model: str = EMBEDDED_MODEL_ID
     negative_prompt: str | None = None
     # A file, relative to the batch's own.
     image: str = ""

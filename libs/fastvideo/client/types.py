@@ -3,12 +3,13 @@
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
+from fastvideo.model.embedded import EMBEDDED_MODEL_ID
 from fastvideo.model.specs import ModelSpec
 from fastvideo.program.specs import ProgramSpec
 
 T = TypeVar("T")
 
-DEFAULT_MODEL_ID: Final = "moving-digits"
+DEFAULT_MODEL_ID: Final = EMBEDDED_MODEL_ID
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,6 +11,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from fastvideo.deployment.card import RolePoolSpec, TransferEndpoint
+from fastvideo.model.embedded import EMBEDDED_MODEL_ID
 from fastvideo.model.specs import CacheContract, LoopSpec, ParallelPlan
 from fastvideo.model.state_schemas import StateSchema
 from fastvideo.program.specs import ProgramSpec
@@ -67,7 +68,7 @@ class FleetSpec:
 class DeploymentDocument:
     """deployment.yaml: what is served, by which pools, under which policy."""
 
-    models: tuple[str, ...] = ("moving-digits",)
+    models: tuple[str, ...] = (EMBEDDED_MODEL_ID,)
     # Folder of the user's checkpoints, relative to the file; one subfolder a model.
     checkpoints: str = ""
     # Threads of a forward; 0 is found by a short probe.

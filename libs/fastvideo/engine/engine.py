@@ -41,6 +41,7 @@ from fastvideo.ids import derived_id, new_id
 from fastvideo.loops.contract import SharedTier
 from fastvideo.media.images import decode_image
 from fastvideo.memory.pools import MemoryPools, MemoryTag
+from fastvideo.model.embedded import EMBEDDED_MODEL_ID
 from fastvideo.requests.draft import RequestDraft
 from fastvideo.requests.durations import frames_of
 from fastvideo.requests.failures import error_of
@@ -82,7 +83,7 @@ class Engine:
 
     def __init__(
         self,
-        models: Sequence[str] = ("moving-digits",),
+        models: Sequence[str] = (EMBEDDED_MODEL_ID,),
         *,
         checkpoints: Path | str | None = None,
         threads: int | None = None,

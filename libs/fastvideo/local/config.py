@@ -8,6 +8,7 @@ from pathlib import Path
 
 from fastvideo.errors import InvalidField
 from fastvideo.local.folder import DataFolder, default_data_folder
+from fastvideo.model.embedded import EMBEDDED_MODEL_ID
 
 _PARTS_MAX = 64
 
@@ -77,7 +78,7 @@ class StackConfig:
     postgres_url: str = field(default="", repr=False)
     nats_url: str = field(default="", repr=False)
     redis_url: str = field(default="", repr=False)
-    models: str = "moving-digits"
+    models: str = EMBEDDED_MODEL_ID
     checkpoints: Path | None = None
     log_level: str = "info"
     inherited: Mapping[str, str] = field(default_factory=dict, repr=False)
@@ -95,7 +96,7 @@ def load_config(options: StackOptions, environment: Mapping[str, str]) -> StackC
         postgres_url=environment.get("FASTVIDEO_POSTGRES_URL", ""),
         nats_url=environment.get("FASTVIDEO_NATS_URL", ""),
         redis_url=environment.get("FASTVIDEO_REDIS_URL", ""),
-        models=environment.get("FASTVIDEO_MODELS", "moving-digits"),
+        models=environment.get("FASTVIDEO_MODELS", EMBEDDED_MODEL_ID),
         checkpoints=Path(checkpoints).expanduser().absolute() if checkpoints else None,
         log_level=environment.get("FASTVIDEO_LOG_LEVEL", "info"),
         inherited=dict(environment),

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from fastvideo.errors import InvalidField
+from fastvideo.model.embedded import EMBEDDED_MODEL_ID
 from fastvideo.rpc.tls import TlsConfig
 from fastvideo.service import Environment
 from fastvideo.service.tls import tls_of
@@ -25,7 +26,7 @@ class Config:
     artifacts_address: str = ""
     # A tier of caches that workers share; empty does without.
     redis_url: str = field(default="", repr=False)
-    models: tuple[str, ...] = ("moving-digits",)
+    models: tuple[str, ...] = (EMBEDDED_MODEL_ID,)
     # Folder of the user's checkpoints.
     checkpoints: Path | None = None
     # Import names of packages with model families, beside those that ship.

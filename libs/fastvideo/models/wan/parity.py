@@ -27,6 +27,7 @@ from fastvideo.loops.layer_outputs import kept_outputs, layer_differences
 from fastvideo.loops.runner import run_loop
 from fastvideo.loops.samplers import UniPC
 from fastvideo.media.images import Pixels, crop_box, decode_image
+from fastvideo.model.embedded import EMBEDDED_MODEL_ID
 from fastvideo.model.prompts import clean_prompt
 from fastvideo.model.rungs import TapParity, climb, tolerance_of
 from fastvideo.model.specs import ModelSpec
@@ -345,7 +346,7 @@ def _allowed(card: ModelSpec, name: str) -> float:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print the parity report of a model; the status is 1 when it is beyond what is allowed."""
     parser = argparse.ArgumentParser(prog="python -m fastvideo.models.wan.parity")
-    parser.add_argument("--model", default="moving-digits", help="model id")
+    parser.add_argument("--model", default=EMBEDDED_MODEL_ID, help="model id")
     parser.add_argument("--checkpoints", type=Path, help="folder of checkpoints, one a model")
     parser.add_argument("--image", type=Path, help="an image file that the video starts from")
     parser.add_argument("--prompt", default="a red three moving left")
