@@ -5,13 +5,33 @@ reads the output of a command never has to do without JSON.
 """
 
 import json
+import os
 import sys
 import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 
+import typer
+
+from fastvideo.cli.config import wants_traceback
 from fastvideo.errors import Cancelled, ContractViolation, FastVideoError
 
 EXIT_FAILED = 1
+EXIT_NO_ANSWER = 2
 EXIT_INTERRUPTED = 130
+
+
+@contextmanager
+def told_apart(*, as_json: bool) -> Iterator[None]:
+    """For a command whose exit code 1 is its answer, such as that something differs.
+
+    What keeps it from answering ends it with 2.
+    """
+    try:
+        yield
+    except Exception as error:
+        code = report(error, as_json=as_json, with_traceback=wants_traceback(os.environ))
+        raise typer.Exit(code if code == EXIT_INTERRUPTED else EXIT_NO_ANSWER) from error
 
 
 def report(error: BaseException, *, as_json: bool = False, with_traceback: bool = False) -> int:
@@ -29,7 +49,8 @@ def report(error: BaseException, *, as_json: bool = False, with_traceback: bool 
         tell(f"error: {sentence(error)}")
         return EXIT_INTERRUPTED if isinstance(error, Cancelled) else EXIT_FAILED
     if isinstance(error, OSError):
-        tell(f"error: {error}")
+        named = f"{error.filename}: {error.strerror}" if error.filename else str(error)
+        tell(f"error: {named}")
         return EXIT_FAILED
     tell(f"error: {type(error).__name__}: {error} (set FASTVIDEO_TRACEBACK=1 to see where)")
     if with_traceback:

@@ -257,7 +257,9 @@ class AsyncClient(SessionCalls, PastCalls):
         request = filled(
             gateway_pb2.CancelRequestRequest(scope=wire.to_proto(scope)), reason=reason
         )
-        return _generation((await self._calls(self._gateway.CancelRequest, request)).state)
+        with renamed({} if loop or stream else {"scope.target_id": "request_id"}):
+            answer = await self._calls(self._gateway.CancelRequest, request)
+        return _generation(answer.state)
 
     async def _abandon(self, request_id: str) -> None:
         await self.cancel(request_id, reason="nobody waits for it any more")

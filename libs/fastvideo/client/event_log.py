@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from fastvideo import wire
 from fastvideo.api.events.v1 import log_pb2
 from fastvideo.client.calls import Backoff, Calls, typed_errors
+from fastvideo.client.submission import carrying, instance
 from fastvideo.errors import Unavailable
 from fastvideo.events.reading.entries import Entry, typed_entry
 from fastvideo.events.reading.filters import EventFilter
@@ -98,7 +99,7 @@ class LogClient:
         position = dict(after or {})
         while True:
             request = log_pb2.ReadLogRequest(
-                filter=wire.to_proto(wanted),
+                filter=_filter(wanted),
                 after=position,
                 page_size=page_size,
                 newest_first=newest_first,
@@ -194,7 +195,7 @@ class LogClient:
     ) -> AsyncGenerator[log_pb2.SubscribeEventsResponse, None]:
         """One uncut stretch."""
         request = log_pb2.SubscribeEventsRequest(
-            filter=wire.to_proto(wanted),
+            filter=_filter(wanted),
             after={} if from_end else position,
             from_end=from_end,
         )
@@ -205,6 +206,12 @@ class LogClient:
                     yield response
         finally:
             responses.cancel()
+
+
+def _filter(wanted: EventFilter) -> log_pb2.EventFilter:
+    with carrying("wanted", instance("wanted", wanted, EventFilter)):
+        message: log_pb2.EventFilter = wire.to_proto(wanted)
+    return message
 
 
 def _page_size(left: int | None) -> int:

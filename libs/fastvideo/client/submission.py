@@ -12,7 +12,7 @@ from typing import Any, Final, TypedDict, TypeVar, Unpack
 from fastvideo import wire
 from fastvideo.api.common.v1 import request_pb2
 from fastvideo.api.gateway.v1 import gateway_pb2
-from fastvideo.errors import InvalidField
+from fastvideo.errors import FastVideoError, InvalidField
 from fastvideo.requests.inputs import IMAGE, IMAGE_TO_VIDEO
 from fastvideo.requests.types import OutputSpec, SamplingOverrides
 
@@ -154,12 +154,14 @@ def renamed(arguments: Mapping[str, str]) -> Iterator[None]:
     """Let a refusal name a field as its caller knows it: from the wire's path to that name."""
     try:
         yield
-    except InvalidField as error:
+    except FastVideoError as error:
         path, argument = error.subject, arguments.get(error.subject)
         if argument is not None:
             error.message = error.message.replace(path, argument)
             error.args = (error.message,)
-            error.subject = error.field = argument
+            error.subject = argument
+            if isinstance(error, InvalidField):
+                error.field = argument
         raise
 
 

@@ -8,15 +8,10 @@ from pathlib import Path
 import pytest
 
 COMMANDS = (
-    "generate",
-    "request",
-    "models",
-    "session",
-    "up",
-    "down",
-    "status",
-    "logs",
-    "version",
+    *("generate", "batch", "request", "session", "models"),
+    *("validate", "describe", "schemas", "serve", "route"),
+    *("trace", "explain", "replay", "log", "keys", "tenants"),
+    *("up", "down", "status", "logs", "version"),
 )
 
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from fastvideo.client.submission import named_as_given, submit_message
-from fastvideo.errors import InvalidField
+from fastvideo.client.submission import named_as_given, renamed, submit_message
+from fastvideo.errors import InvalidField, NotFound
 from fastvideo.requests.types import OutputSpec, SamplingOverrides
 
 
@@ -67,6 +67,12 @@ def test_an_image_chooses_the_program_that_starts_from_it(negative_prompt: str |
         raise InvalidField(path, "art_1", "an artifact of kind image")
     assert caught.value.field == "image"
     assert str(caught.value).startswith("image is 'art_1'")
+
+
+def test_what_is_not_found_is_named_as_it_was_given_too() -> None:
+    with pytest.raises(NotFound) as caught, renamed({"scope.target_id": "request_id"}):
+        raise NotFound("request req_1 does not exist", subject="scope.target_id")
+    assert caught.value.subject == "request_id"
 
 
 def test_without_an_image_the_server_chooses_the_program() -> None:

@@ -50,6 +50,7 @@ WRONG: list[tuple[str, Call]] = [
     ("sample", lambda c: c.replay("cache", sample="half")),
     ("request_id", lambda c: c.explain(5)),
     ("where", lambda c: anext(c.behaviors({"policy": 5}))),
+    ("wanted", lambda c: anext(c.log.read("request.failed"))),
     ("name", lambda c: c.keys.create(5)),
     ("expires_at", lambda c: c.keys.create("x", expires_at=NAIVE)),
     ("policy", lambda c: c.keys.set_policy("x", {"live_requests_max": 1})),
