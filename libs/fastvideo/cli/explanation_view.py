@@ -155,16 +155,19 @@ def _why(wait: ExplainedWait, batches: Mapping[str, ExplainedBatch]) -> str:
 def _story(explanation: Explanation) -> list[str]:
     """What it met, where that was more than beginning and ending."""
     told = [
-        f"{_at(mark.at, explanation):>8}  {mark.name}{f': {mark.text}' if mark.text else ''}"
+        (mark.at, f"{mark.name}{f': {mark.text}' if mark.text else ''}")
         for mark in explanation.marks
     ]
-    for attempt in explanation.attempts:
-        if attempt.resumed_from:
-            told.append(
-                f"{_at(attempt.begun_at, explanation):>8}  went on at {attempt.resumed_from} "
-                f"on {attempt.worker_id}"
-            )
-    return [f"{'story' if place == 0 else '':<10} {line}" for place, line in enumerate(told)]
+    told += [
+        (attempt.begun_at, f"went on at {attempt.resumed_from} on {attempt.worker_id}")
+        for attempt in explanation.attempts
+        if attempt.resumed_from
+    ]
+    told.sort(key=lambda one: one[0])
+    return [
+        f"{'story' if place == 0 else '':<10} {_at(at, explanation):>8}  {text}"
+        for place, (at, text) in enumerate(told)
+    ]
 
 
 # -- units -------------------------------------------------------------------------------

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from fastvideo.errors import FailedPrecondition
 from fastvideo.explain.headline import span
-from fastvideo.explain.lanes import Bar, Lane, causes, kinds, lanes, short, since
+from fastvideo.explain.lanes import Bar, Lane, causes, kinds, lanes, short
+from fastvideo.explain.mark_words import mark_words, marked_moments, saved_moments
 from fastvideo.explain.types import Explanation, WaitCause
 from fastvideo.scheduling.work import UnitKind
 
@@ -58,23 +59,8 @@ CAUSE_WORDS: Final[Mapping[str, str]] = MappingProxyType(
         WaitCause.DELIVERY: "messages",
     }
 )
-# Marks that are drawn; the rest is plain from the lanes.
-MARKED: Final[Mapping[str, str]] = MappingProxyType(
-    {
-        "preempted": "preempted",
-        "snapshotted": "saved",
-        "worker_lost": "worker lost",
-        "restarted": "began again",
-        "elected": "scheduler changed",
-        "worker_detached": "stream broke",
-        "worker_reattached": "worker back",
-        "cancel_requested": "cancel asked",
-    }
-)
 INK: Final = "#1F2933"
 ALARM: Final = "#C23B22"
-# Marks nearer to each other than this part of the whole share their words.
-NEAR_PART: Final = 0.12
 PALE_INK: Final = "#7B8794"
 WIDTH_IN: Final = 12.5
 LANE_IN: Final = 0.34
@@ -82,7 +68,8 @@ LEGEND_COLUMNS: Final = 7
 LEFT: Final = 0.02
 DPI: Final = 120
 HEADLINE_LINES_MAX: Final = 3
-MARKS_MAX: Final = 12
+# A row of words above the lanes.
+WORDS_IN: Final = 0.15
 
 
 def save_picture(explanation: Explanation, path: Path) -> None:
@@ -108,7 +95,8 @@ def save_picture(explanation: Explanation, path: Path) -> None:
 
 def _top_in(explanation: Explanation) -> float:
     """What stands above the lanes: the title, the sentence and the marks' words."""
-    return 0.8 + 0.19 * len(_headline(explanation))
+    rows = max((words.row for words in mark_words(explanation)), default=0)
+    return 0.8 + 0.19 * len(_headline(explanation)) + WORDS_IN * rows
 
 
 def _bottom_in(explanation: Explanation, made: Sequence[Lane]) -> float:
@@ -131,7 +119,7 @@ def _draw(figure: "Figure", explanation: Explanation, made: Sequence[Lane], heig
     for lane, y in zip(made, places, strict=True):
         _lane(axes, lane, y, total)
     _groups(axes, made, places)
-    _marks(axes, explanation, total)
+    _marks(axes, explanation)
     _legend(figure, _handles(made, explanation), height)
 
 
@@ -241,27 +229,23 @@ def _groups(axes: "Axes", made: Sequence[Lane], places: Sequence[float]) -> None
         axes.axhline(y - 0.72, color="#E4E7EB", linewidth=0.8, xmin=0.0)
 
 
-def _marks(axes: "Axes", explanation: Explanation, total: float) -> None:
-    """Lines for what it met, with their words above the lanes; near ones share their words."""
-    shown = [mark for mark in explanation.marks if mark.name in MARKED][:MARKS_MAX]
-    told: list[tuple[float, list[str]]] = []
-    for mark in shown:
-        x = since(mark.at, explanation)
-        axes.axvline(x, color=ALARM, linewidth=1.1, linestyle=(0, (4, 2)), zorder=5)
-        if told and x - told[-1][0] < NEAR_PART * total:
-            told[-1][1].append(MARKED[mark.name])
-        else:
-            told.append((x, [MARKED[mark.name]]))
-    for x, words in told:
-        text = f"{', '.join(dict.fromkeys(words))} at {span(x)}"
-        right = x > 0.7 * total
-        axes.text(
-            x,
-            0.2,
-            f"{text} " if right else f" {text}",
+def _marks(axes: "Axes", explanation: Explanation) -> None:
+    """Lines for what it met, with their words above the lanes."""
+    dashes = (0, (4, 2))
+    for x in saved_moments(explanation):
+        axes.axvline(x, color=PALE_INK, linewidth=0.7, linestyle=dashes, alpha=0.6, zorder=4)
+    for x in marked_moments(explanation):
+        axes.axvline(x, color=ALARM, linewidth=1.1, linestyle=dashes, zorder=5)
+    for words in mark_words(explanation):
+        axes.annotate(
+            words.text,
+            (words.at_s, 1.0),
+            xycoords=("data", "axes fraction"),
+            xytext=(-3 if words.on_left else 3, 3 + 72 * WORDS_IN * words.row),
+            textcoords="offset points",
             fontsize=7.5,
-            color=ALARM,
-            ha="right" if right else "left",
+            color=PALE_INK if words.text.startswith("saved") else ALARM,
+            ha="right" if words.on_left else "left",
             va="bottom",
             zorder=6,
         )

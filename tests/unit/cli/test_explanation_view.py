@@ -1,5 +1,7 @@
 """What `fastvideo explain` prints."""
 
+from dataclasses import replace
+
 from fastvideo.cli.explanation_view import explanation_lines
 from fastvideo.scheduling.events import QueueRequest
 from tests.unit.explain.tale import (
@@ -7,6 +9,7 @@ from tests.unit.explain.tale import (
     OTHER,
     Tale,
     assign,
+    at,
     complete,
     dispatch,
     executed,
@@ -54,6 +57,17 @@ def test_the_waterfall_shows_waiting_and_running_where_they_were() -> None:
     assert [bar[fifth // 2 :: fifth][:5] for bar in bars] == ["░░···", "··█░█"]
     assert "position 4: every worker is full" in queue
     assert "1000/1000/1000 ms" in denoise
+
+
+def test_the_story_is_told_in_the_order_of_time() -> None:
+    explanation = told().explained()
+    (attempt,) = explanation.attempts
+    later = replace(attempt, resumed_from="denoise 2/4", begun_at=at(4.5))
+    lines = explanation_lines(replace(explanation, attempts=(later,)), 120)
+    story = lines[next(n for n, line in enumerate(lines) if line.startswith("story")) :]
+    moments = [float(line.split("+")[1].split()[0]) for line in story]
+    assert moments == sorted(moments)
+    assert any("+4.500  went on at denoise 2/4" in line for line in story)
 
 
 def test_no_line_of_the_waterfall_is_wider_than_the_terminal() -> None:
