@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from fastvideo.cli import log_options as options
+from fastvideo.cli.failures import tell, told_apart
 from fastvideo.cli.options import AsJson, Gateway, gateway_target
 from fastvideo.cli.stack import DataOption
 from fastvideo.errors import InvalidField
@@ -137,7 +138,6 @@ def export(
 
     Parquet has a row an event: the envelope and what it is about as columns, the payload as JSON.
     """
-    from fastvideo.cli.failures import tell
     from fastvideo.cli.log_export import export_log, writer_of
 
     wanted = options.event_filter(
@@ -156,6 +156,8 @@ def export(
         writer_of(file)
     except InvalidField as error:
         raise typer.BadParameter(error.message, param_hint="FILE") from error
+    if not file.parent.is_dir():
+        raise typer.BadParameter(f"there is no folder {file.parent}", param_hint="FILE")
     written = export_log(gateway_target(gateway, data), wanted, file, as_json=as_json)
     tell(f"{written:,} events in {file}")
 
@@ -170,10 +172,13 @@ def stats(gateway: Gateway = "", data: DataOption = None, as_json: AsJson = Fals
 def verify(gateway: Gateway = "", data: DataOption = None, as_json: AsJson = False) -> None:
     """Read the whole log again and check it; exit code 1 when something is not as it must be.
 
-    Checked are offsets, payloads against their SHA-256, stream versions, event ids, heads, times,
-    whether known types can be read, archives, and that the database refuses changes.
+    2 says that it could not be checked. Checked are offsets, payloads against their SHA-256,
+    stream versions, event ids, heads, times, whether known types can be read, archives, and that
+    the database refuses changes.
     """
     from fastvideo.cli.log_verifying import verify_log
 
-    if not verify_log(gateway_target(gateway, data), as_json=as_json):
+    with told_apart(as_json=as_json):
+        is_intact = verify_log(gateway_target(gateway, data), as_json=as_json)
+    if not is_intact:
         raise typer.Exit(EXIT_FAULTS)

@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 
+from fastvideo.cli.failures import told_apart
 from fastvideo.cli.options import AsJson, Gateway, gateway_target
 from fastvideo.cli.stack import DataOption
 
@@ -31,13 +32,15 @@ def rebuild(
     """Rebuild a projection from the log beside the one in use, which goes on meanwhile.
 
     Both are compared at the same positions. Equal rows take the place of those in use; rows that
-    differ are told of, and do so only with --swap. Ends with 1 when rows differed.
+    differ are told of, and do so only with --swap. Ends with 1 when rows differed, with 2 when it
+    was not rebuilt.
     """
     from fastvideo.cli.rebuilding import rebuild_projections
 
-    target = gateway_target(gateway, data)
-    equal = rebuild_projections(
-        target, projection, check=check, swap_different=swap, as_json=as_json
-    )
+    with told_apart(as_json=as_json):
+        target = gateway_target(gateway, data)
+        equal = rebuild_projections(
+            target, projection, check=check, swap_different=swap, as_json=as_json
+        )
     if not equal:
         raise typer.Exit(1)

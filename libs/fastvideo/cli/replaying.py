@@ -13,9 +13,9 @@ from rich.console import Console
 
 from fastvideo import wire
 from fastvideo.api.worker.v1 import worker_pb2
-from fastvideo.cli import failures
 from fastvideo.cli.config import load_config
 from fastvideo.cli.connection import Target, find_gateway
+from fastvideo.cli.failures import told_apart
 from fastvideo.cli.replay_view import ReplayProgressView, report_lines
 from fastvideo.cli.report import plain_record, print_json
 from fastvideo.cli.running import run
@@ -28,7 +28,6 @@ from fastvideo.replay.types import ReplayReport, ReplayRequest
 from fastvideo.requests.behavior import BEHAVIOR_PREFIX
 
 EXIT_DIFFERS: Final = 1
-EXIT_NO_ANSWER: Final = 2
 PARTITION_DIGITS_MAX: Final = 6
 OFFSET_DIGITS_MAX: Final = 18
 
@@ -78,16 +77,12 @@ def replay(
     here: HereOptions | None = None,
 ) -> None:
     """Run it, show its report, and exit with what came of it."""
-    try:
+    with told_apart(as_json=as_json):
         target = find_gateway(load_config(os.environ), gateway, data)
         view = nullcontext() if as_json else ReplayProgressView()
         with view as shown:
             on_told = shown.show if shown is not None else None
             report = run(_run(target, request, here, on_told))
-    except Exception as error:  # An exit code of 1 says that something differs, and nothing else.
-        code = failures.report(error, as_json=as_json)
-        interrupted = code == failures.EXIT_INTERRUPTED
-        raise typer.Exit(code if interrupted else EXIT_NO_ANSWER) from error
     if as_json:
         print_json(plain_record(report))
     else:
