@@ -22,10 +22,13 @@ class ArtifactCreated:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArtifactUpdated:
-    """artifact.updated: while it grows."""
+    """artifact.updated: while it grows, and when an input is put again."""
 
     artifact_id: str = ""
     size_bytes: int = 0
+    # It is kept until `expires_at` from now on, for ever without one.
+    kept: bool = False
+    expires_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

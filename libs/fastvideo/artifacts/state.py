@@ -1,14 +1,15 @@
 """An artifact's life: created, growing, completed, and given up. Pure folds, no IO.
 
 A put is three commands: CreateArtifact before the first byte, GrowArtifact now and then,
-CompleteArtifact when the bytes are stored. Whoever puts an artifact again, after a crash or on
-another worker, repeats the commands: what has happened already is not told twice, and other
-bytes or another meaning under the same id are AlreadyExists. Once its bytes are given up, a put
-under the same id begins another life.
+CompleteArtifact when the bytes are stored; KeepArtifact where they were stored before. Whoever
+puts an artifact again, after a crash or on another worker, repeats the commands: what has happened
+already is not told twice, and other bytes or another meaning under the same id are AlreadyExists.
+Once its bytes are given up, a put under the same id begins another life.
 """
 
 from dataclasses import dataclass, replace
 from datetime import datetime
+from typing import Final
 
 from fastvideo.artifacts import media
 from fastvideo.artifacts.events import (
@@ -24,7 +25,13 @@ from fastvideo.artifacts.events import (
 )
 from fastvideo.artifacts.media import MediaStream
 from fastvideo.artifacts.types import ArtifactRecord, Producer
-from fastvideo.errors import AlreadyExists, CorruptLog, FailedPrecondition, InvalidField
+from fastvideo.errors import (
+    AlreadyExists,
+    CorruptLog,
+    FailedPrecondition,
+    InvalidField,
+    Unavailable,
+)
 from fastvideo.ids import derived_id
 
 ArtifactEvent = (
@@ -87,15 +94,24 @@ class CompleteArtifact:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DeleteArtifact:
-    """Give up the bytes of a completed artifact."""
+class KeepArtifact:
+    """Keep a completed input for longer, until a moment or, with None, for ever."""
 
-    # "expired", "deleted" or "tenant_erased".
+    expires_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeleteArtifact:
+    """Give up the bytes of a completed artifact; of an input that has expired, when it has."""
+
+    # EXPIRED, "deleted" or "tenant_erased".
     reason: str
     at: datetime
 
 
-ArtifactCommand = CreateArtifact | GrowArtifact | CompleteArtifact | DeleteArtifact
+ArtifactCommand = CreateArtifact | GrowArtifact | CompleteArtifact | KeepArtifact | DeleteArtifact
+
+EXPIRED: Final = "expired"
 
 
 def artifact_id_of(request_id: str, node_id: str, output: str) -> str:
@@ -116,6 +132,8 @@ def decide(state: ArtifactState | None, command: ArtifactCommand) -> tuple[Artif
         raise FailedPrecondition("the artifact has not been created", reason="NOT_CREATED")
     if isinstance(command, CompleteArtifact):
         return _complete(state, command)
+    if isinstance(command, KeepArtifact):
+        return _keep(state, command)
     if isinstance(command, DeleteArtifact):
         return _delete(state, command)
     if state.completed or command.size_bytes <= state.size_bytes:
@@ -133,6 +151,8 @@ def evolve(state: ArtifactState | None, event: ArtifactEvent) -> ArtifactState:
         raise CorruptLog(f"{type(event).__name__} before ArtifactCreated")
     if isinstance(event, ArtifactDeleted):
         return _deleted(state, event)
+    if isinstance(event, ArtifactUpdated) and event.kept and not state.deleted:
+        return replace(state, record=replace(state.record, expires_at=event.expires_at))
     if state.completed:
         raise CorruptLog(
             f"{type(event).__name__} after ArtifactCompleted", subject=state.record.artifact_id
@@ -195,10 +215,25 @@ def _complete(state: ArtifactState, command: CompleteArtifact) -> tuple[Artifact
     return (*_end_media(state.media, command.size_bytes), ArtifactCompleted(record=record))
 
 
+def _keep(state: ArtifactState, command: KeepArtifact) -> tuple[ArtifactEvent, ...]:
+    record, until = state.record, command.expires_at
+    if state.deleted:
+        raise Unavailable(
+            f"artifact {record.artifact_id} expired a moment ago; put it again",
+            reason="ARTIFACT_DELETED",
+            subject=record.artifact_id,
+        )
+    if record.expires_at is None or (until is not None and until <= record.expires_at):
+        return ()
+    return (ArtifactUpdated(artifact_id=record.artifact_id, kept=True, expires_at=until),)
+
+
 def _delete(state: ArtifactState, command: DeleteArtifact) -> tuple[ArtifactEvent, ...]:
     if state.deleted or not state.completed:
         return ()
     record = state.record
+    if command.reason == EXPIRED and record.expires_at and command.at < record.expires_at:
+        return ()  # It was put again meanwhile.
     deleted = ArtifactDeleted(
         artifact_id=record.artifact_id,
         digest=record.digest,

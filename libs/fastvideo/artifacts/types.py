@@ -80,3 +80,5 @@ class ArtifactRecord:
     tenant_id: str = ""
     # When its bytes were given up: expired, deleted or erased.
     deleted_at: datetime | None = None
+    # Until when an input may be named by requests, which keep it for longer; None is for ever.
+    expires_at: datetime | None = None

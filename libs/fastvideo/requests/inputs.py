@@ -1,7 +1,7 @@
 """The typed parts of a request against what a program takes."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final
 
@@ -55,6 +55,12 @@ _PART_OF_ROLE: Final[Mapping[str, type]] = MappingProxyType(
         "latents": LatentPart,
     }
 )
+
+
+def input_artifacts(inputs: Sequence[InputPart]) -> tuple[str, ...]:
+    """Ids of the artifacts that the parts of a request name."""
+    stored = ImagePart | VideoPart | AudioPart | LatentPart
+    return tuple(part.artifact_id for part in inputs if isinstance(part, stored))
 
 
 def resolve_inputs(

@@ -10,7 +10,7 @@ as soon as it can be.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Final
 
 from google.protobuf.message import DecodeError
@@ -19,6 +19,7 @@ from fastvideo import wire
 from fastvideo.artifacts.events import (
     ArtifactCompleted,
     ArtifactDeleted,
+    ArtifactUpdated,
     BlobRemovalDecided,
     BlobRemoved,
 )
@@ -34,6 +35,7 @@ from fastvideo.events.store import EventLog
 from fastvideo.events.types import EventMetadata
 from fastvideo.events.views import count_passed_over
 from fastvideo.requests.events import RequestAccepted, RequestDeleted, RequestExpired
+from fastvideo.requests.inputs import input_artifacts
 from fastvideo.requests.lifetimes import expiry
 from fastvideo.requests.sealing import TenantErased
 from fastvideo.requests.state import STREAM_PREFIX as REQUEST_PREFIX
@@ -46,7 +48,7 @@ ARTIFACT_PREFIX: Final = artifact_stream_of("")
 
 LAYOUT: Final = Layout(
     schema="artifacts",
-    version=2,
+    version=3,
     statements=(
         # Requests with a lifetime, and those that were deleted.
         """
@@ -69,7 +71,20 @@ LAYOUT: Final = Layout(
             tenant_id text COLLATE "C" NOT NULL,
             digest text COLLATE "C" NOT NULL,
             completed_at timestamptz NOT NULL,
-            deleted boolean NOT NULL
+            deleted boolean NOT NULL,
+            expires_at timestamptz
+        )
+        """,
+        """
+        CREATE INDEX inputs_to_expire ON {schema}.artifacts (expires_at)
+            WHERE expires_at IS NOT NULL AND NOT deleted
+        """,
+        # Which requests named which artifacts as their inputs.
+        """
+        CREATE TABLE {schema}.uses (
+            artifact_id text COLLATE "C" NOT NULL,
+            request_id text COLLATE "C" NOT NULL,
+            PRIMARY KEY (artifact_id, request_id)
         )
         """,
         "CREATE INDEX artifacts_of_digest ON {schema}.artifacts (digest)",
@@ -112,10 +127,13 @@ _TTL: Final = "SELECT ttl_s FROM requests WHERE request_id = $1"
 _END: Final = "UPDATE requests SET expires_at = $2 WHERE request_id = $1"
 _EXPIRE: Final = "UPDATE requests SET expired = true WHERE request_id = $1"
 _COMPLETE: Final = """
-INSERT INTO artifacts VALUES ($1, $2, $3, $4, $5, false)
+INSERT INTO artifacts VALUES ($1, $2, $3, $4, $5, false, $6)
     ON CONFLICT (artifact_id) DO UPDATE SET
-        digest = excluded.digest, completed_at = excluded.completed_at, deleted = false
+        digest = excluded.digest, completed_at = excluded.completed_at, deleted = false,
+        expires_at = excluded.expires_at
 """
+_KEEP: Final = "UPDATE artifacts SET expires_at = $2 WHERE artifact_id = $1"
+_USE: Final = "INSERT INTO uses VALUES ($1, $2) ON CONFLICT DO NOTHING"
 _GIVE_UP: Final = "UPDATE artifacts SET deleted = true WHERE artifact_id = $1"
 _GIVEN_UP: Final = """
 INSERT INTO blobs VALUES ($1, true, 'used') ON CONFLICT (digest) DO UPDATE SET given_up = true
@@ -147,6 +165,16 @@ SELECT DISTINCT ON (artifact_id) artifact_id, reason FROM (
     SELECT a.artifact_id, a.request_id, 'tenant_erased', 3
         FROM erased e JOIN artifacts a USING (tenant_id)
         WHERE a.completed_at < e.at AND NOT a.deleted
+    UNION ALL
+    SELECT a.artifact_id, a.request_id, 'expired', 4
+        FROM artifacts a
+        WHERE a.expires_at <= least($1, now()) - $4::interval AND NOT a.deleted
+        AND NOT EXISTS (
+            SELECT FROM uses u LEFT JOIN requests r USING (request_id)
+            WHERE u.artifact_id = a.artifact_id
+            AND (r.deleted OR r.expires_at <= least($1, now())) IS NOT TRUE
+        )
+        AND NOT EXISTS (SELECT FROM held WHERE stream_id LIKE 'request-%')
 ) AS due
     WHERE artifact_id > $2
     AND NOT EXISTS (
@@ -177,6 +205,10 @@ _LET_GO: Final = "DELETE FROM held WHERE stream_id = $1"
 
 EVENTS_PER_READ: Final = 500
 
+INPUTS_KEPT: Final = timedelta(minutes=10)
+"""How long an input that has expired stays. A request that named it before, and whose acceptance is
+only on its way into the log, is there by then."""
+
 
 @dataclass(frozen=True, slots=True)
 class DueArtifact:
@@ -200,7 +232,7 @@ class SweepBook(PostgresProjection):
     async def due(self, now: datetime, after: str, limit: int) -> tuple[DueArtifact, ...]:
         """Artifacts whose bytes are to be given up, each once, in order."""
         async with self._pool.connection() as connection:
-            rows = await connection.fetch(_DUE, now, after, limit)
+            rows = await connection.fetch(_DUE, now, after, limit, INPUTS_KEPT)
         return tuple(DueArtifact(row["artifact_id"], row["reason"]) for row in rows)
 
     async def unused(self, after: str, limit: int) -> tuple[str, ...]:
@@ -273,6 +305,8 @@ async def _take_request(connection: Connection, stored: StoredEvent) -> None:
         assert isinstance(payload, RequestAccepted)
         if payload.spec.outputs.ttl_s is not None:
             await connection.execute(_ACCEPT, request_id, payload.spec.outputs.ttl_s)
+        for artifact_id in input_artifacts(payload.spec.inputs):
+            await connection.execute(_USE, artifact_id, request_id)
     elif stored.type in TERMINAL:
         ttl_s = await connection.fetchval(_TTL, request_id)
         await connection.execute(_END, request_id, expiry(_ended_at(stored), ttl_s))
@@ -309,7 +343,13 @@ async def _take_artifact(connection: Connection, stored: StoredEvent) -> None:
             record.tenant_id or DEFAULT_TENANT,
             record.digest,
             stored.recorded_at,
+            record.expires_at,
         )
+    elif stored.type == ArtifactUpdated.__name__:
+        payload = payload_of(stored)
+        assert isinstance(payload, ArtifactUpdated)
+        if payload.kept:
+            await connection.execute(_KEEP, payload.artifact_id, payload.expires_at)
     elif stored.type == ArtifactDeleted.__name__:
         payload = payload_of(stored)
         assert isinstance(payload, ArtifactDeleted)

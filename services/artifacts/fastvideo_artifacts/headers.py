@@ -1,7 +1,7 @@
 """The header of a put as a record; what is wrong with it is refused by name."""
 
 import re
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Final
 
 from fastvideo import wire
@@ -47,7 +47,17 @@ def record_of(header: artifacts_pb2.PutArtifactHeader, at: datetime) -> Artifact
         parents=tuple(header.parents),
         created_at=at,
         tenant_id=header.tenant_id,
+        expires_at=_expires_at(header),
     )
+
+
+def _expires_at(header: artifacts_pb2.PutArtifactHeader) -> datetime | None:
+    if not header.HasField("expires_at"):
+        return None
+    if header.producer.request_id:
+        allowed = "left out: what a request made is kept as the request says"
+        raise InvalidField("header.expires_at", header.expires_at.ToJsonString(), allowed)
+    return header.expires_at.ToDatetime(UTC)
 
 
 def require_id(field: str, value: str) -> None:

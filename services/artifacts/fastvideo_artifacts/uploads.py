@@ -5,7 +5,12 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
 from fastvideo.artifacts.events import BufferRef
-from fastvideo.artifacts.state import CompleteArtifact, CreateArtifact, GrowArtifact
+from fastvideo.artifacts.state import (
+    CompleteArtifact,
+    CreateArtifact,
+    GrowArtifact,
+    KeepArtifact,
+)
 from fastvideo.artifacts.types import ArtifactRecord
 from fastvideo.blobs import Blob, BlobStore
 from fastvideo.clock import Clock
@@ -42,7 +47,8 @@ class Uploads:
         expected_digest: str,
         preview: BufferRef | None = None,
     ) -> ArtifactRecord:
-        """The completed record; that of the first put when the artifact is there already.
+        """The completed record; that of the first put when the artifact is there already, kept for
+        as long as either asked.
 
         `artifact.created` is committed before the first byte is stored, and the bytes are stored
         before `artifact.completed` is. Raises AlreadyExists for other bytes under a completed
@@ -53,7 +59,8 @@ class Uploads:
             artifact, CreateArtifact(record=artifact, preview=preview)
         )
         if state.completed and expected_digest == state.record.digest:
-            return state.record
+            keep = KeepArtifact(expires_at=artifact.expires_at)
+            return (await self._history.apply(artifact, keep)).record
         stream = self._told(artifact, self._bounded(chunks))
         if state.completed:
             blob = await measure(stream)  # Only to compare: the bytes are there.

@@ -62,6 +62,7 @@ from fastvideo_gateway.served import ServedStates
 from fastvideo_gateway.service import GatewayParts, GatewayService
 from fastvideo_gateway.stored_inputs import StoredInputs
 from fastvideo_gateway.submission import ChecksInputs, Submitter
+from fastvideo_gateway.uploads import InputUploads
 from fastvideo_gateway.watching import WatchHub
 
 # With hints from the other services an idle gateway need not look often.
@@ -79,6 +80,7 @@ class Core:
     tenants: TenantDirectory
     keys: Keys
     quotas: KeptQuotas
+    lifetimes: Lifetimes
 
     async def run(self) -> None:
         """Follow the log for lists and watches, for ever; ends by cancellation."""
@@ -103,6 +105,7 @@ def assemble(
     engines: Engines | None = None,
     shared_quotas: RedisLedger | None = None,
     media_ttl_s: int = 0,
+    share: float = 1.0,
 ) -> Core:
     """The parts over any log and any index."""
     clock = clock or SystemClock()
@@ -122,14 +125,15 @@ def assemble(
         submitter=Submitter(log, appender, catalog, inputs, clock, quotas, lifetimes),
         lister=lister,
         canceller=canceller,
-        deleter=Deleter(appender, standings, canceller, watches, clock),
+        deleter=Deleter(appender, standings, canceller, watches, clock, share=share),
         watches=watches,
         explainer=Explainer(log, clock, shard),
         models=ModelDirectory(catalog, index),
         parity=ParityRecorder(log, appender, catalog, clock),
         engines=engines or Engines({}),
     )
-    return Core(parts, projector, tenants, Keys(log, appender, tenants, clock), quotas)
+    keys = Keys(log, appender, tenants, clock)
+    return Core(parts, projector, tenants, keys, quotas, lifetimes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +179,8 @@ async def running_gateway(config: Config) -> AsyncIterator[RunningGateway]:
         }
         artifact_stub = artifacts_pb2_grpc.ArtifactServiceStub(artifacts)
         session_stub = sessions_pb2_grpc.SessionServiceStub(sessions)
-        inputs = StoredInputs(artifact_stub)
+        clock = SystemClock()
+        inputs = StoredInputs(artifact_stub, clock)
         polling = POLLING_BESIDE_HINTS if config.nats_url else None
         core = assemble(
             log,
@@ -189,6 +194,7 @@ async def running_gateway(config: Config) -> AsyncIterator[RunningGateway]:
             engines=Engines(schedulers),
             shared_quotas=shared_quotas,
             media_ttl_s=config.media_ttl_s,
+            share=config.access.share,
         )
         event_log = await stack.enter_async_context(
             open_event_log(
@@ -218,13 +224,14 @@ async def running_gateway(config: Config) -> AsyncIterator[RunningGateway]:
                 tls=tls.client,
             )
         )
-        door = config.access.door(core.tenants, SystemClock())
+        door = config.access.door(core.tenants, clock)
+        uploads = InputUploads(artifact_stub, core.lifetimes, clock, share=config.access.share)
         server = Server(
             config.listen,
             (
                 *services(
                     GatewayService(core.parts),
-                    ArtifactProxy(artifact_stub),
+                    ArtifactProxy(artifact_stub, uploads),
                     SessionProxy(session_stub),
                     EventLogService(event_log),
                 ),
@@ -239,14 +246,16 @@ async def running_gateway(config: Config) -> AsyncIterator[RunningGateway]:
         readiness = Readiness(quotas=lambda: core.quotas.kept_in)
         parts = HttpParts(
             core.parts,
-            RequestPast(core.parts.log, SystemClock(), core.parts.standings),
+            RequestPast(core.parts.log, clock, core.parts.standings),
             event_log.reader,
             replayer.replay,
             artifact_stub,
+            uploads,
             session_stub,
             readiness,
             asyncio.Event(),
             door,
+            config.access.share,
         )
         http = _http(config.http_listen, parts, tls.server)
         task = asyncio.create_task(_run(core, event_log, readiness, server), name="gateway")

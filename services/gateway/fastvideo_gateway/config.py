@@ -10,7 +10,7 @@ from fastvideo.rpc.tls import TlsConfig
 from fastvideo.service import Environment
 from fastvideo.service.tls import tls_of
 from fastvideo.telemetry.config import TelemetryConfig
-from fastvideo_gateway.access.config import SHARE, AccessConfig, access_of
+from fastvideo_gateway.access.config import AccessConfig, access_of
 from fastvideo_gateway.places import TENANT_SHARE
 
 
@@ -78,7 +78,7 @@ def load_config(environment: Environment) -> Config:
             environment.text("FASTVIDEO_AUTH"),
             environment.path("FASTVIDEO_ADMIN_KEY_FILE"),
             (listen, http_listen),
-            environment.number(SHARE, TENANT_SHARE, least=0),
+            environment.number("FASTVIDEO_TENANT_SHARE", TENANT_SHARE, least=0),
         ),
         redis_url=environment.text("FASTVIDEO_REDIS_URL"),
         tls=tls_of(environment),

@@ -30,14 +30,12 @@ class Places:
         if self._taken[tenant_id] >= self._of_tenant < self._total:
             raise self._exhausted(
                 f"tenant {tenant_id} has {self._of_tenant} {self._subject}, the most for one",
-                "TENANT_PLACES",
                 self._of_tenant,
+                "TENANT_PLACES",
             )
         if self._taken.total() >= self._total:
             raise self._exhausted(
-                f"there are {self._total} {self._subject}, the most of this gateway",
-                "PLACES",
-                self._total,
+                f"there are {self._total} {self._subject}, the most of this gateway", self._total
             )
 
     @contextmanager
@@ -58,7 +56,7 @@ class Places:
             if not self._taken[tenant_id]:
                 del self._taken[tenant_id]
 
-    def _exhausted(self, what: str, reason: str, most: int) -> ResourceExhausted:
+    def _exhausted(self, what: str, most: int, reason: str | None = None) -> ResourceExhausted:
         return ResourceExhausted(
             f"{what}; {self._instead}",
             reason=reason,

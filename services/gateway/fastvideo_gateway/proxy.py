@@ -36,9 +36,9 @@ Context = grpc.aio.ServicerContext[Any, Any]
 class ArtifactProxy(artifacts_pb2_grpc.ArtifactServiceServicer):
     """Reads of artifacts, and uploads of inputs; the outputs of requests are put by workers."""
 
-    def __init__(self, stub: "ArtifactServiceAsyncStub", *, share: float = 1.0) -> None:
+    def __init__(self, stub: "ArtifactServiceAsyncStub", uploads: InputUploads) -> None:
         self._stub = stub
-        self._uploads = InputUploads(stub, share=share)
+        self._uploads = uploads
 
     async def PutArtifact(
         self,

@@ -9,6 +9,7 @@ import grpc
 from fastvideo import wire
 from fastvideo.api.artifacts.v1 import artifacts_pb2
 from fastvideo.artifacts.types import ArtifactKind, ArtifactRecord
+from fastvideo.clock import Clock
 from fastvideo.errors import FailedPrecondition, InvalidField, NotFound
 from fastvideo.requests.draft import RequestDraft
 from fastvideo.requests.types import AudioPart, ImagePart, LatentPart, VideoPart
@@ -33,8 +34,9 @@ _KINDS: Final[Mapping[type[Any], tuple[str, ArtifactKind]]] = MappingProxyType(
 class StoredInputs:
     """Asks the artifact service about the artifacts that a draft names."""
 
-    def __init__(self, artifacts: "ArtifactServiceAsyncStub") -> None:
+    def __init__(self, artifacts: "ArtifactServiceAsyncStub", clock: Clock) -> None:
         self._artifacts = artifacts
+        self._clock = clock
 
     async def check(self, draft: RequestDraft, tenant_id: str) -> None:
         """Check every part that names an artifact.
@@ -48,6 +50,17 @@ class StoredInputs:
                 path = f"inputs[{index}].{field}.artifact_id"
                 record = await self._stat(part.artifact_id, path)
                 _check_record(record, path, kind, tenant_id)
+                self._check_time(record, path)
+
+    def _check_time(self, record: ArtifactRecord, path: str) -> None:
+        # Its bytes may be there still, for requests that named it before.
+        if record.expires_at is not None and record.expires_at <= self._clock.now():
+            raise FailedPrecondition(
+                f"artifact {record.artifact_id} expired at "
+                f"{record.expires_at:%Y-%m-%dT%H:%M:%SZ}; upload it again",
+                reason="ARTIFACT_GONE",
+                subject=path,
+            )
 
     async def _stat(self, artifact_id: str, path: str) -> ArtifactRecord:
         request = artifacts_pb2.StatArtifactRequest(artifact_id=artifact_id)

@@ -21,11 +21,13 @@ from fastvideo.artifacts.input_files import (
     too_large,
 )
 from fastvideo.artifacts.types import ArtifactKind
+from fastvideo.clock import Clock
 from fastvideo.errors import InvalidField
 from fastvideo.ids import derived_id
 from fastvideo.rpc.errors import from_rpc_error
 from fastvideo.rpc.incoming import next_message, require_present
 from fastvideo.rpc.unknown_fields import refuse_unknown_fields
+from fastvideo_gateway.lifetimes import Lifetimes
 from fastvideo_gateway.places import Places
 
 if TYPE_CHECKING:
@@ -47,6 +49,7 @@ _OWN_FIELDS: Final[Mapping[str, str]] = MappingProxyType(
         "parents": "left out; inputs are made of nothing",
         "tenant_id": "left out; it is the caller's",
         "preview_artifact_id": "left out; inputs are not streamed",
+        "expires_at": "left out; it follows from the tenant's media_ttl_s",
     }
 )
 # For a file that is given no name.
@@ -58,8 +61,17 @@ _NAMES: Final[Mapping[str, str]] = MappingProxyType(
 class InputUploads:
     """Takes inputs and hands them to the artifact service."""
 
-    def __init__(self, artifacts: "ArtifactServiceAsyncStub", *, share: float = 1.0) -> None:
+    def __init__(
+        self,
+        artifacts: "ArtifactServiceAsyncStub",
+        lifetimes: Lifetimes,
+        clock: Clock,
+        *,
+        share: float = 1.0,
+    ) -> None:
         self._artifacts = artifacts
+        self._lifetimes = lifetimes
+        self._clock = clock
         self._places = Places("uploads", UPLOADS_MAX, share, "try again")
 
     async def put(
@@ -78,7 +90,7 @@ class InputUploads:
             header = await _header(messages)
             kind = _check_header(header)
             data = await _data(messages, context)
-            put = _header_to_put(header, kind, data, tenant_id)
+            put = self._header_to_put(header, kind, data, tenant_id)
             return await self._put(put, data, timeout_s)
 
     async def put_bytes(
@@ -92,8 +104,21 @@ class InputUploads:
         value = artifact_pb2.ArtifactKind.Value(f"ARTIFACT_KIND_{kind.upper()}")
         header = artifacts_pb2.PutArtifactHeader(kind=value)
         with self._places.taken(tenant_id):
-            put = _header_to_put(header, kind, data, tenant_id)
+            put = self._header_to_put(header, kind, data, tenant_id)
             return (await self._put(put, data, timeout_s)).record
+
+    def _header_to_put(
+        self,
+        header: artifacts_pb2.PutArtifactHeader,
+        kind: ArtifactKind,
+        data: bytes,
+        tenant_id: str,
+    ) -> artifacts_pb2.PutArtifactHeader:
+        put = _header_to_put(header, kind, data, tenant_id)
+        expires_at = self._lifetimes.of_input(tenant_id, self._clock.now())
+        if expires_at is not None:
+            put.expires_at.FromDatetime(expires_at)
+        return put
 
     async def _put(
         self, header: artifacts_pb2.PutArtifactHeader, data: bytes, timeout_s: float

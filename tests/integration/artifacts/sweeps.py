@@ -1,7 +1,8 @@
 """What sweeps work on, without a server: a log, a store, and a clock that is set by hand."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+import hashlib
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -24,7 +25,7 @@ from fastvideo.requests.events import RequestAccepted, RequestCompleted, Request
 from fastvideo.requests.reading import read_request
 from fastvideo.requests.standing import Standings
 from fastvideo.requests.state import stream_of
-from fastvideo.requests.types import OutputSpec, RequestMetrics, RequestState
+from fastvideo.requests.types import ImagePart, OutputSpec, RequestMetrics, RequestState
 from fastvideo.service import end_task
 from fastvideo_artifacts.blob_uses import BlobUses
 from fastvideo_artifacts.book import SweepBook
@@ -64,11 +65,34 @@ class Shop:
         event = NewEvent(new_id("evt", 1), type_, NEWER, b"", b"")
         await self.store.append(AppendCommand(streams=(StreamAppend(stream_id, (event,)),)))
 
-    async def accept(self, request_id: str, ttl_s: int | None = None) -> None:
-        """Begin a request with a lifetime."""
-        outputs = OutputSpec(video=True, ttl_s=ttl_s)
-        spec = replace(SPEC, request_id=request_id, tenant_id=TENANT, outputs=outputs)
+    async def accept(
+        self, request_id: str, ttl_s: int | None = None, inputs: Sequence[str] = ()
+    ) -> None:
+        """Begin a request with a lifetime, of images that were put."""
+        spec = replace(
+            SPEC,
+            request_id=request_id,
+            tenant_id=TENANT,
+            outputs=OutputSpec(video=True, ttl_s=ttl_s),
+            inputs=tuple(ImagePart(role="image", artifact_id=one) for one in inputs),
+        )
         await self.tell(stream_of(request_id), RequestAccepted(spec=spec))
+
+    async def put_input(self, name: str, data: bytes, ttl_s: int) -> str:
+        """Store an input as the gateway does; the id of its artifact."""
+        now = self.clock.now()
+        record = ArtifactRecord(
+            artifact_id=f"art_{name}",
+            kind=ArtifactKind.IMAGE,
+            name=name,
+            content_type="image/png",
+            producer=Producer(),
+            created_at=now,
+            tenant_id=TENANT,
+            expires_at=now + timedelta(seconds=ttl_s),
+        )
+        await self.uploads.put(record, chunks_of(data), hashlib.sha256(data).hexdigest())
+        return record.artifact_id
 
     async def put(self, request_id: str, output: str, data: bytes) -> ArtifactRecord:
         """Store an output of a request, or without one an input."""

@@ -26,9 +26,10 @@ from fastvideo.errors import (
     Unavailable,
 )
 from fastvideo.requests.sealing import TenantErased
+from fastvideo.requests.state import stream_of as stream_of_request
 from fastvideo.service import end_task
 from fastvideo_artifacts import app, sweeping
-from fastvideo_artifacts.book import DueArtifact
+from fastvideo_artifacts.book import INPUTS_KEPT, DueArtifact
 from fastvideo_artifacts.sweeping import Swept
 from tests.contract.test_blobs import BUCKET, s3_options
 from tests.integration.artifacts.sweeps import (
@@ -492,6 +493,47 @@ async def test_puts_deletions_and_sweeps_at_once_leave_no_record_without_bytes(
     await shop.require_no_dangling()
     await (await shop.sweeper()).sweep()
     await shop.require_no_dangling()
+
+
+async def test_an_input_goes_when_its_time_and_that_of_those_that_use_it_is_over(
+    shop: Shop,
+) -> None:
+    begun = shop.clock.now()
+
+    def after(seconds: float) -> None:
+        shop.clock.set(begun + INPUTS_KEPT + timedelta(seconds=TTL_S + seconds))
+
+    names = ("unused", "again", "short", "running", "for-ever", "deleted")
+    ids = {name: await shop.put_input(name, name.encode(), TTL_S) for name in names}
+    await shop.accept("req_short", 2 * TTL_S, [ids["short"]])
+    await shop.accept("req_for_ever", None, [ids["for-ever"], ids["short"]])
+    await shop.accept("req_running", TTL_S, [ids["running"]])
+    await shop.accept("req_deleted", None, [ids["deleted"]])
+    for name in ("req_short", "req_for_ever", "req_deleted"):
+        await shop.tell(stream_of_request(name), DONE)
+    await shop.delete("req_deleted")
+
+    async def left() -> set[str]:
+        await (await shop.sweeper()).sweep()
+        stored = await shop.stored()
+        return {name for name in names if digest_of(name.encode()) in stored}
+
+    after(-1)
+    assert await left() == set(names)
+    assert await shop.put_input("again", b"again", TTL_S) == ids["again"]
+    after(0)
+    assert await left() == {"again", "short", "running", "for-ever"}
+    after(2 * TTL_S)
+    assert await left() == {"again", "short", "running", "for-ever"}
+    await shop.delete("req_for_ever")
+    await shop.tell(stream_of_request("req_running"), DONE)
+    assert await left() == {"again", "running"}
+    after(10 * 24 * 3600)
+    assert await left() == set()
+    assert (await shop.catalog.find(ids["again"])).deleted_at is not None
+    # Put again it begins another life.
+    await shop.put_input("unused", b"unused", TTL_S)
+    assert (await shop.catalog.find_whole(ids["unused"])).deleted_at is None
 
 
 async def test_an_erased_tenants_artifacts_go_and_its_inputs_may_come_again(shop: Shop) -> None:

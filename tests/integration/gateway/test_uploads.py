@@ -5,6 +5,7 @@ import hashlib
 import io
 from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,8 +17,10 @@ from fastvideo.api.artifacts.v1 import artifacts_pb2, artifacts_pb2_grpc
 from fastvideo.api.common.v1 import artifact_pb2, request_pb2
 from fastvideo.artifacts.input_files import UPLOAD_BYTES_MAX
 from fastvideo.errors import FastVideoError, InvalidField, ResourceExhausted
+from fastvideo.requests.tenants import TenantPolicy
 from fastvideo.rpc.channel import open_channel
 from fastvideo.rpc.errors import from_rpc_error
+from fastvideo.rpc.identity import ANYBODY, calling
 from fastvideo_artifacts.app import running_artifacts
 from fastvideo_artifacts.config import Config
 from fastvideo_gateway.uploads import UPLOADS_MAX
@@ -110,6 +113,24 @@ async def test_the_same_file_again_is_the_same_artifact(door: Door) -> None:
     assert await door.put(image_bytes()) == first
     assert await door.world.size() == size
     assert (await door.put(image_bytes(), name="other.png")).artifact_id != first.artifact_id
+
+
+async def test_an_input_has_the_tenants_lifetime_and_putting_it_again_renews_it(
+    door: Door,
+) -> None:
+    keys, policy = door.world.gateway.core.keys, TenantPolicy(media_ttl_s=3600)
+    with calling(ANYBODY):
+        await keys.set_policy("default", policy)
+    began = datetime.now(UTC)
+    first = await door.put(image_bytes())
+    until = first.expires_at.ToDatetime(UTC)
+    assert timedelta() <= until - began - timedelta(hours=1) < timedelta(minutes=5)
+    again = await door.put(image_bytes())
+    assert again.artifact_id == first.artifact_id
+    assert again.expires_at.ToDatetime(UTC) > until
+    with calling(ANYBODY):
+        await keys.set_policy("default", TenantPolicy())
+    assert not (await door.put(image_bytes())).HasField("expires_at")
 
 
 async def test_an_uploaded_image_and_uploaded_latents_can_be_asked_with(door: Door) -> None:

@@ -1,7 +1,7 @@
 """An artifact's life, as a pure fold."""
 
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 
 import pytest
@@ -18,18 +18,27 @@ from fastvideo.artifacts.events import (
     MediaInitialized,
 )
 from fastvideo.artifacts.state import (
+    EXPIRED,
     ArtifactCommand,
     ArtifactEvent,
     ArtifactState,
     CompleteArtifact,
     CreateArtifact,
+    DeleteArtifact,
     GrowArtifact,
+    KeepArtifact,
     artifact_id_of,
     decide,
     evolve,
 )
 from fastvideo.artifacts.types import ArtifactKind, ArtifactRecord, MediaInfo, Producer
-from fastvideo.errors import AlreadyExists, CorruptLog, FailedPrecondition, InvalidField
+from fastvideo.errors import (
+    AlreadyExists,
+    CorruptLog,
+    FailedPrecondition,
+    InvalidField,
+    Unavailable,
+)
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)
 PRODUCER = Producer(request_id="req_1", node_id="write", worker_id="w1", attempt=1)
@@ -194,3 +203,29 @@ def test_any_mix_of_repeats_gives_one_lawful_history(steps: list[int | str]) -> 
     assert all(before < after for before, after in pairwise(sizes))
     if DONE in commands:
         assert names[-3:] == ["MediaChunkAdded", "MediaCompleted", "ArtifactCompleted"]
+
+
+def test_an_input_that_is_put_again_is_kept_for_longer_and_goes_when_its_time_is_over() -> None:
+    def until(days: int) -> KeepArtifact:
+        return KeepArtifact(expires_at=AT + timedelta(days=days))
+
+    def gone(days: int) -> DeleteArtifact:
+        return DeleteArtifact(reason=EXPIRED, at=AT + timedelta(days=days))
+
+    record = replace(RECORD, expires_at=AT + timedelta(days=1))
+    begun = (CreateArtifact(record=record), DONE)
+    state, events = run(*begun, until(3), until(2), gone(2))
+    assert state is not None
+    assert (state.record.expires_at, state.deleted) == (AT + timedelta(days=3), False)
+    assert [event.kept for event in events if isinstance(event, ArtifactUpdated)] == [True]
+    state, _ = run(*begun, until(3), gone(3))
+    assert state is not None
+    assert state.deleted
+    with pytest.raises(Unavailable):
+        decide(state, until(9))
+    state, _ = run(*begun, KeepArtifact(expires_at=None), until(3))
+    assert state is not None
+    assert state.record.expires_at is None
+    # What has no time is not given one, such as what a request made.
+    made = (CreateArtifact(record=RECORD), DONE)
+    assert run(*made, until(3)) == run(*made)

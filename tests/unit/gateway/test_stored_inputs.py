@@ -9,6 +9,7 @@ import pytest
 from fastvideo import wire
 from fastvideo.api.artifacts.v1 import artifacts_pb2
 from fastvideo.artifacts.types import ArtifactKind, ArtifactRecord, Producer
+from fastvideo.clock import ManualClock
 from fastvideo.errors import FailedPrecondition, FastVideoError, InvalidField, NotFound, Unavailable
 from fastvideo.requests.draft import RequestDraft
 from fastvideo.requests.types import LatentPart, TextPart
@@ -56,8 +57,12 @@ def draft(artifact_id: str = "a") -> RequestDraft:
     )
 
 
+def _inputs(artifacts: Artifacts) -> StoredInputs:
+    return StoredInputs(artifacts, ManualClock(AT))  # type: ignore[arg-type]
+
+
 async def test_a_complete_artifact_of_the_parts_kind_is_taken() -> None:
-    inputs = StoredInputs(Artifacts(record(ArtifactKind.LATENT)))  # type: ignore[arg-type]
+    inputs = _inputs(Artifacts(record(ArtifactKind.LATENT)))
     await inputs.check(draft(), "t")
 
 
@@ -69,18 +74,19 @@ async def test_a_complete_artifact_of_the_parts_kind_is_taken() -> None:
         (Artifacts(record(ArtifactKind.VIDEO)), InvalidField),
         (Artifacts(record(ArtifactKind.LATENT, digest="")), FailedPrecondition),
         (Artifacts(replace(record(ArtifactKind.LATENT), deleted_at=AT)), FailedPrecondition),
+        (Artifacts(replace(record(ArtifactKind.LATENT), expires_at=AT)), FailedPrecondition),
     ],
 )
 async def test_another_is_refused_by_the_name_of_its_field(
     artifacts: Artifacts, error: type[FastVideoError]
 ) -> None:
-    inputs = StoredInputs(artifacts)  # type: ignore[arg-type]
+    inputs = _inputs(artifacts)
     with pytest.raises(error) as caught:
         await inputs.check(draft(), "t")
     assert caught.value.subject == "inputs[1].latent.artifact_id"
 
 
 async def test_a_service_that_is_away_is_unavailable_and_no_bad_input() -> None:
-    inputs = StoredInputs(Artifacts(down=True))  # type: ignore[arg-type]
+    inputs = _inputs(Artifacts(down=True))
     with pytest.raises(Unavailable):
         await inputs.check(draft(), "t")

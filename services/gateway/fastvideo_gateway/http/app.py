@@ -59,19 +59,22 @@ class HttpParts:
     # None where none are run.
     replays: Replays | None
     artifacts: "ArtifactServiceAsyncStub"
+    uploads: InputUploads
     sessions: "SessionServiceAsyncStub"
     readiness: Readiness
     # Set when the gateway stops.
     closing: asyncio.Event
     door: Door = field(default_factory=OpenDoor)
+    # How much of all places one tenant may have.
+    share: float = 1.0
 
 
 def http_app(parts: HttpParts, listen: str) -> ASGIApp:
     """Everything that is under the gateway's HTTP address."""
     gateway = parts.gateway
-    streams = Streams(parts.closing, parts.door.check_still)
+    streams = Streams(parts.closing, parts.door.check_still, share=parts.share)
     artifacts = ArtifactRoutes(parts.artifacts)
-    waiting = Waiting(gateway, parts.door.check_still, parts.closing)
+    waiting = Waiting(gateway, parts.door.check_still, parts.closing, share=parts.share)
     routes: Sequence[BaseRoute] = (
         *health_routes(parts.readiness),
         *metrics_routes(),
@@ -80,7 +83,7 @@ def http_app(parts: HttpParts, listen: str) -> ASGIApp:
         *EventRoutes(parts.reader).routes,
         *ReplayRoutes(parts.replays, streams).routes,
         *artifacts.routes,
-        *OpenAiVideos(gateway, artifacts, InputUploads(parts.artifacts), streams, waiting).routes,
+        *OpenAiVideos(gateway, artifacts, parts.uploads, streams, waiting).routes,
         *OpenAiImages(gateway, artifacts, waiting).routes,
         *OpenAiModels(gateway.models).routes,
         *SessionRoutes(parts.sessions, gateway.models).routes,

@@ -78,6 +78,10 @@ def _of_artifact(payload: EventPayload) -> str:
             return f"{record.kind.value} {record.name}, {record.size_bytes:,} bytes"
         case ArtifactDeleted():
             return f"{payload.reason}, {payload.size_bytes:,} bytes"
+        case ArtifactUpdated(kept=True, expires_at=None):
+            return "kept for ever"
+        case ArtifactUpdated(kept=True, expires_at=until):
+            return f"kept until {until:%Y-%m-%d %H:%M:%S} UTC"
         case ArtifactUpdated():
             return f"{payload.size_bytes:,} bytes"
         case MediaInitialized(media=media):

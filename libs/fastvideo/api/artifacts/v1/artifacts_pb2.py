@@ -23,43 +23,44 @@ _sym_db = _symbol_database.Default()
 
 
 from fastvideo.api.common.v1 import artifact_pb2 as fastvideo_dot_common_dot_v1_dot_artifact__pb2
+from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n&fastvideo/artifacts/v1/artifacts.proto\x12\x16\x66\x61stvideo.artifacts.v1\x1a\"fastvideo/common/v1/artifact.proto\"3\n\rPutBlobHeader\x12\x0e\n\x06\x64igest\x18\x01 \x01(\t\x12\x12\n\nsize_bytes\x18\x02 \x01(\x04\"e\n\x0ePutBlobRequest\x12\x37\n\x06header\x18\x01 \x01(\x0b\x32%.fastvideo.artifacts.v1.PutBlobHeaderH\x00\x12\x0f\n\x05\x63hunk\x18\x02 \x01(\x0cH\x00\x42\t\n\x07message\"5\n\x0fPutBlobResponse\x12\x0e\n\x06\x64igest\x18\x01 \x01(\t\x12\x12\n\nsize_bytes\x18\x02 \x01(\x04\" \n\x0eGetBlobRequest\x12\x0e\n\x06\x64igest\x18\x01 \x01(\t\" \n\x0fGetBlobResponse\x12\r\n\x05\x63hunk\x18\x01 \x01(\x0c\"\xc6\x02\n\x11PutArtifactHeader\x12\x13\n\x0b\x61rtifact_id\x18\x01 \x01(\t\x12/\n\x04kind\x18\x02 \x01(\x0e\x32!.fastvideo.common.v1.ArtifactKind\x12\x0c\n\x04name\x18\x03 \x01(\t\x12\x14\n\x0c\x63ontent_type\x18\x04 \x01(\t\x12/\n\x08producer\x18\x05 \x01(\x0b\x32\x1d.fastvideo.common.v1.Producer\x12\x32\n\x05media\x18\x06 \x01(\x0b\x32\x1e.fastvideo.common.v1.MediaInfoH\x00\x88\x01\x01\x12\x0f\n\x07parents\x18\x07 \x03(\t\x12\x11\n\ttenant_id\x18\x08 \x01(\t\x12\x17\n\x0f\x65xpected_digest\x18\t \x01(\t\x12\x1b\n\x13preview_artifact_id\x18\n \x01(\tB\x08\n\x06_media\"m\n\x12PutArtifactRequest\x12;\n\x06header\x18\x01 \x01(\x0b\x32).fastvideo.artifacts.v1.PutArtifactHeaderH\x00\x12\x0f\n\x05\x63hunk\x18\x02 \x01(\x0cH\x00\x42\t\n\x07message\"J\n\x13PutArtifactResponse\x12\x33\n\x06record\x18\x01 \x01(\x0b\x32#.fastvideo.common.v1.ArtifactRecord\"F\n\x12GetArtifactRequest\x12\x13\n\x0b\x61rtifact_id\x18\x01 \x01(\t\x12\r\n\x05start\x18\x02 \x01(\x04\x12\x0c\n\x04stop\x18\x03 \x01(\x04\"h\n\x13GetArtifactResponse\x12\x35\n\x06record\x18\x01 \x01(\x0b\x32#.fastvideo.common.v1.ArtifactRecordH\x00\x12\x0f\n\x05\x63hunk\x18\x02 \x01(\x0cH\x00\x42\t\n\x07message\"*\n\x13StatArtifactRequest\x12\x13\n\x0b\x61rtifact_id\x18\x01 \x01(\t\"K\n\x14StatArtifactResponse\x12\x33\n\x06record\x18\x01 \x01(\x0b\x32#.fastvideo.common.v1.ArtifactRecord\"Q\n\x14ListArtifactsRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x11\n\tpage_size\x18\x02 \x01(\r\x12\x12\n\npage_token\x18\x03 \x01(\t\"f\n\x15ListArtifactsResponse\x12\x34\n\x07records\x18\x01 \x03(\x0b\x32#.fastvideo.common.v1.ArtifactRecord\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t2\xfa\x04\n\x0f\x41rtifactService\x12h\n\x0bPutArtifact\x12*.fastvideo.artifacts.v1.PutArtifactRequest\x1a+.fastvideo.artifacts.v1.PutArtifactResponse(\x01\x12h\n\x0bGetArtifact\x12*.fastvideo.artifacts.v1.GetArtifactRequest\x1a+.fastvideo.artifacts.v1.GetArtifactResponse0\x01\x12i\n\x0cStatArtifact\x12+.fastvideo.artifacts.v1.StatArtifactRequest\x1a,.fastvideo.artifacts.v1.StatArtifactResponse\x12l\n\rListArtifacts\x12,.fastvideo.artifacts.v1.ListArtifactsRequest\x1a-.fastvideo.artifacts.v1.ListArtifactsResponse\x12\\\n\x07PutBlob\x12&.fastvideo.artifacts.v1.PutBlobRequest\x1a\'.fastvideo.artifacts.v1.PutBlobResponse(\x01\x12\\\n\x07GetBlob\x12&.fastvideo.artifacts.v1.GetBlobRequest\x1a\'.fastvideo.artifacts.v1.GetBlobResponse0\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n&fastvideo/artifacts/v1/artifacts.proto\x12\x16\x66\x61stvideo.artifacts.v1\x1a\"fastvideo/common/v1/artifact.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"3\n\rPutBlobHeader\x12\x0e\n\x06\x64igest\x18\x01 \x01(\t\x12\x12\n\nsize_bytes\x18\x02 \x01(\x04\"e\n\x0ePutBlobRequest\x12\x37\n\x06header\x18\x01 \x01(\x0b\x32%.fastvideo.artifacts.v1.PutBlobHeaderH\x00\x12\x0f\n\x05\x63hunk\x18\x02 \x01(\x0cH\x00\x42\t\n\x07message\"5\n\x0fPutBlobResponse\x12\x0e\n\x06\x64igest\x18\x01 \x01(\t\x12\x12\n\nsize_bytes\x18\x02 \x01(\x04\" \n\x0eGetBlobRequest\x12\x0e\n\x06\x64igest\x18\x01 \x01(\t\" \n\x0fGetBlobResponse\x12\r\n\x05\x63hunk\x18\x01 \x01(\x0c\"\x8a\x03\n\x11PutArtifactHeader\x12\x13\n\x0b\x61rtifact_id\x18\x01 \x01(\t\x12/\n\x04kind\x18\x02 \x01(\x0e\x32!.fastvideo.common.v1.ArtifactKind\x12\x0c\n\x04name\x18\x03 \x01(\t\x12\x14\n\x0c\x63ontent_type\x18\x04 \x01(\t\x12/\n\x08producer\x18\x05 \x01(\x0b\x32\x1d.fastvideo.common.v1.Producer\x12\x32\n\x05media\x18\x06 \x01(\x0b\x32\x1e.fastvideo.common.v1.MediaInfoH\x00\x88\x01\x01\x12\x0f\n\x07parents\x18\x07 \x03(\t\x12\x11\n\ttenant_id\x18\x08 \x01(\t\x12\x17\n\x0f\x65xpected_digest\x18\t \x01(\t\x12\x1b\n\x13preview_artifact_id\x18\n \x01(\t\x12\x33\n\nexpires_at\x18\x0b \x01(\x0b\x32\x1a.google.protobuf.TimestampH\x01\x88\x01\x01\x42\x08\n\x06_mediaB\r\n\x0b_expires_at\"m\n\x12PutArtifactRequest\x12;\n\x06header\x18\x01 \x01(\x0b\x32).fastvideo.artifacts.v1.PutArtifactHeaderH\x00\x12\x0f\n\x05\x63hunk\x18\x02 \x01(\x0cH\x00\x42\t\n\x07message\"J\n\x13PutArtifactResponse\x12\x33\n\x06record\x18\x01 \x01(\x0b\x32#.fastvideo.common.v1.ArtifactRecord\"F\n\x12GetArtifactRequest\x12\x13\n\x0b\x61rtifact_id\x18\x01 \x01(\t\x12\r\n\x05start\x18\x02 \x01(\x04\x12\x0c\n\x04stop\x18\x03 \x01(\x04\"h\n\x13GetArtifactResponse\x12\x35\n\x06record\x18\x01 \x01(\x0b\x32#.fastvideo.common.v1.ArtifactRecordH\x00\x12\x0f\n\x05\x63hunk\x18\x02 \x01(\x0cH\x00\x42\t\n\x07message\"*\n\x13StatArtifactRequest\x12\x13\n\x0b\x61rtifact_id\x18\x01 \x01(\t\"K\n\x14StatArtifactResponse\x12\x33\n\x06record\x18\x01 \x01(\x0b\x32#.fastvideo.common.v1.ArtifactRecord\"Q\n\x14ListArtifactsRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x11\n\tpage_size\x18\x02 \x01(\r\x12\x12\n\npage_token\x18\x03 \x01(\t\"f\n\x15ListArtifactsResponse\x12\x34\n\x07records\x18\x01 \x03(\x0b\x32#.fastvideo.common.v1.ArtifactRecord\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t2\xfa\x04\n\x0f\x41rtifactService\x12h\n\x0bPutArtifact\x12*.fastvideo.artifacts.v1.PutArtifactRequest\x1a+.fastvideo.artifacts.v1.PutArtifactResponse(\x01\x12h\n\x0bGetArtifact\x12*.fastvideo.artifacts.v1.GetArtifactRequest\x1a+.fastvideo.artifacts.v1.GetArtifactResponse0\x01\x12i\n\x0cStatArtifact\x12+.fastvideo.artifacts.v1.StatArtifactRequest\x1a,.fastvideo.artifacts.v1.StatArtifactResponse\x12l\n\rListArtifacts\x12,.fastvideo.artifacts.v1.ListArtifactsRequest\x1a-.fastvideo.artifacts.v1.ListArtifactsResponse\x12\\\n\x07PutBlob\x12&.fastvideo.artifacts.v1.PutBlobRequest\x1a\'.fastvideo.artifacts.v1.PutBlobResponse(\x01\x12\\\n\x07GetBlob\x12&.fastvideo.artifacts.v1.GetBlobRequest\x1a\'.fastvideo.artifacts.v1.GetBlobResponse0\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'fastvideo.artifacts.v1.artifacts_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_PUTBLOBHEADER']._serialized_start=102
-  _globals['_PUTBLOBHEADER']._serialized_end=153
-  _globals['_PUTBLOBREQUEST']._serialized_start=155
-  _globals['_PUTBLOBREQUEST']._serialized_end=256
-  _globals['_PUTBLOBRESPONSE']._serialized_start=258
-  _globals['_PUTBLOBRESPONSE']._serialized_end=311
-  _globals['_GETBLOBREQUEST']._serialized_start=313
-  _globals['_GETBLOBREQUEST']._serialized_end=345
-  _globals['_GETBLOBRESPONSE']._serialized_start=347
-  _globals['_GETBLOBRESPONSE']._serialized_end=379
-  _globals['_PUTARTIFACTHEADER']._serialized_start=382
-  _globals['_PUTARTIFACTHEADER']._serialized_end=708
-  _globals['_PUTARTIFACTREQUEST']._serialized_start=710
-  _globals['_PUTARTIFACTREQUEST']._serialized_end=819
-  _globals['_PUTARTIFACTRESPONSE']._serialized_start=821
-  _globals['_PUTARTIFACTRESPONSE']._serialized_end=895
-  _globals['_GETARTIFACTREQUEST']._serialized_start=897
-  _globals['_GETARTIFACTREQUEST']._serialized_end=967
-  _globals['_GETARTIFACTRESPONSE']._serialized_start=969
-  _globals['_GETARTIFACTRESPONSE']._serialized_end=1073
-  _globals['_STATARTIFACTREQUEST']._serialized_start=1075
-  _globals['_STATARTIFACTREQUEST']._serialized_end=1117
-  _globals['_STATARTIFACTRESPONSE']._serialized_start=1119
-  _globals['_STATARTIFACTRESPONSE']._serialized_end=1194
-  _globals['_LISTARTIFACTSREQUEST']._serialized_start=1196
-  _globals['_LISTARTIFACTSREQUEST']._serialized_end=1277
-  _globals['_LISTARTIFACTSRESPONSE']._serialized_start=1279
-  _globals['_LISTARTIFACTSRESPONSE']._serialized_end=1381
-  _globals['_ARTIFACTSERVICE']._serialized_start=1384
-  _globals['_ARTIFACTSERVICE']._serialized_end=2018
+  _globals['_PUTBLOBHEADER']._serialized_start=135
+  _globals['_PUTBLOBHEADER']._serialized_end=186
+  _globals['_PUTBLOBREQUEST']._serialized_start=188
+  _globals['_PUTBLOBREQUEST']._serialized_end=289
+  _globals['_PUTBLOBRESPONSE']._serialized_start=291
+  _globals['_PUTBLOBRESPONSE']._serialized_end=344
+  _globals['_GETBLOBREQUEST']._serialized_start=346
+  _globals['_GETBLOBREQUEST']._serialized_end=378
+  _globals['_GETBLOBRESPONSE']._serialized_start=380
+  _globals['_GETBLOBRESPONSE']._serialized_end=412
+  _globals['_PUTARTIFACTHEADER']._serialized_start=415
+  _globals['_PUTARTIFACTHEADER']._serialized_end=809
+  _globals['_PUTARTIFACTREQUEST']._serialized_start=811
+  _globals['_PUTARTIFACTREQUEST']._serialized_end=920
+  _globals['_PUTARTIFACTRESPONSE']._serialized_start=922
+  _globals['_PUTARTIFACTRESPONSE']._serialized_end=996
+  _globals['_GETARTIFACTREQUEST']._serialized_start=998
+  _globals['_GETARTIFACTREQUEST']._serialized_end=1068
+  _globals['_GETARTIFACTRESPONSE']._serialized_start=1070
+  _globals['_GETARTIFACTRESPONSE']._serialized_end=1174
+  _globals['_STATARTIFACTREQUEST']._serialized_start=1176
+  _globals['_STATARTIFACTREQUEST']._serialized_end=1218
+  _globals['_STATARTIFACTRESPONSE']._serialized_start=1220
+  _globals['_STATARTIFACTRESPONSE']._serialized_end=1295
+  _globals['_LISTARTIFACTSREQUEST']._serialized_start=1297
+  _globals['_LISTARTIFACTSREQUEST']._serialized_end=1378
+  _globals['_LISTARTIFACTSRESPONSE']._serialized_start=1380
+  _globals['_LISTARTIFACTSRESPONSE']._serialized_end=1482
+  _globals['_ARTIFACTSERVICE']._serialized_start=1485
+  _globals['_ARTIFACTSERVICE']._serialized_end=2119
 # @@protoc_insertion_point(module_scope)

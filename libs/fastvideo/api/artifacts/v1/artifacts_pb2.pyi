@@ -7,6 +7,7 @@ from collections import abc as _abc
 from fastvideo.api.common.v1 import artifact_pb2 as _artifact_pb2
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
+from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
 import builtins as _builtins
 import sys
@@ -141,6 +142,7 @@ class PutArtifactHeader(_message.Message):
     TENANT_ID_FIELD_NUMBER: _builtins.int
     EXPECTED_DIGEST_FIELD_NUMBER: _builtins.int
     PREVIEW_ARTIFACT_ID_FIELD_NUMBER: _builtins.int
+    EXPIRES_AT_FIELD_NUMBER: _builtins.int
     artifact_id: _builtins.str
     kind: _artifact_pb2.ArtifactKind.ValueType
     name: _builtins.str
@@ -156,6 +158,10 @@ class PutArtifactHeader(_message.Message):
     def media(self) -> _artifact_pb2.MediaInfo: ...
     @_builtins.property
     def parents(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    @_builtins.property
+    def expires_at(self) -> _timestamp_pb2.Timestamp:
+        """Of an input: as in its record. Putting it again keeps it until then, too."""
+
     def __init__(
         self,
         *,
@@ -169,13 +175,19 @@ class PutArtifactHeader(_message.Message):
         tenant_id: _builtins.str = ...,
         expected_digest: _builtins.str = ...,
         preview_artifact_id: _builtins.str = ...,
+        expires_at: _timestamp_pb2.Timestamp | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_media", b"_media", "media", b"media", "producer", b"producer"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_expires_at", b"_expires_at", "_media", b"_media", "expires_at", b"expires_at", "media", b"media", "producer", b"producer"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_media", b"_media", "artifact_id", b"artifact_id", "content_type", b"content_type", "expected_digest", b"expected_digest", "kind", b"kind", "media", b"media", "name", b"name", "parents", b"parents", "preview_artifact_id", b"preview_artifact_id", "producer", b"producer", "tenant_id", b"tenant_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_expires_at", b"_expires_at", "_media", b"_media", "artifact_id", b"artifact_id", "content_type", b"content_type", "expected_digest", b"expected_digest", "expires_at", b"expires_at", "kind", b"kind", "media", b"media", "name", b"name", "parents", b"parents", "preview_artifact_id", b"preview_artifact_id", "producer", b"producer", "tenant_id", b"tenant_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__expires_at: _TypeAlias = _typing.Literal["expires_at"]  # noqa: Y015
+    _WhichOneofArgType__expires_at: _TypeAlias = _typing.Literal["_expires_at", b"_expires_at"]  # noqa: Y015
     _WhichOneofReturnType__media: _TypeAlias = _typing.Literal["media"]  # noqa: Y015
     _WhichOneofArgType__media: _TypeAlias = _typing.Literal["_media", b"_media"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__expires_at) -> _WhichOneofReturnType__expires_at | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__media) -> _WhichOneofReturnType__media | None: ...
 
 Global___PutArtifactHeader: _TypeAlias = PutArtifactHeader  # noqa: Y015

@@ -186,6 +186,7 @@ class ArtifactRecord(_message.Message):
     COMPLETED_AT_FIELD_NUMBER: _builtins.int
     TENANT_ID_FIELD_NUMBER: _builtins.int
     DELETED_AT_FIELD_NUMBER: _builtins.int
+    EXPIRES_AT_FIELD_NUMBER: _builtins.int
     artifact_id: _builtins.str
     kind: Global___ArtifactKind.ValueType
     name: _builtins.str
@@ -211,6 +212,12 @@ class ArtifactRecord(_message.Message):
     def deleted_at(self) -> _timestamp_pb2.Timestamp:
         """When its bytes were given up: expired, deleted or erased."""
 
+    @_builtins.property
+    def expires_at(self) -> _timestamp_pb2.Timestamp:
+        """Until when an input may be named by requests; those that name it keep it for longer. Without
+        it an input is kept for ever. What requests made is kept as they say.
+        """
+
     def __init__(
         self,
         *,
@@ -227,21 +234,26 @@ class ArtifactRecord(_message.Message):
         completed_at: _timestamp_pb2.Timestamp | None = ...,
         tenant_id: _builtins.str = ...,
         deleted_at: _timestamp_pb2.Timestamp | None = ...,
+        expires_at: _timestamp_pb2.Timestamp | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_completed_at", b"_completed_at", "_deleted_at", b"_deleted_at", "_media", b"_media", "completed_at", b"completed_at", "created_at", b"created_at", "deleted_at", b"deleted_at", "media", b"media", "producer", b"producer"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_completed_at", b"_completed_at", "_deleted_at", b"_deleted_at", "_expires_at", b"_expires_at", "_media", b"_media", "completed_at", b"completed_at", "created_at", b"created_at", "deleted_at", b"deleted_at", "expires_at", b"expires_at", "media", b"media", "producer", b"producer"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_completed_at", b"_completed_at", "_deleted_at", b"_deleted_at", "_media", b"_media", "artifact_id", b"artifact_id", "completed_at", b"completed_at", "content_type", b"content_type", "created_at", b"created_at", "deleted_at", b"deleted_at", "digest", b"digest", "kind", b"kind", "media", b"media", "name", b"name", "parents", b"parents", "producer", b"producer", "size_bytes", b"size_bytes", "tenant_id", b"tenant_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_completed_at", b"_completed_at", "_deleted_at", b"_deleted_at", "_expires_at", b"_expires_at", "_media", b"_media", "artifact_id", b"artifact_id", "completed_at", b"completed_at", "content_type", b"content_type", "created_at", b"created_at", "deleted_at", b"deleted_at", "digest", b"digest", "expires_at", b"expires_at", "kind", b"kind", "media", b"media", "name", b"name", "parents", b"parents", "producer", b"producer", "size_bytes", b"size_bytes", "tenant_id", b"tenant_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__completed_at: _TypeAlias = _typing.Literal["completed_at"]  # noqa: Y015
     _WhichOneofArgType__completed_at: _TypeAlias = _typing.Literal["_completed_at", b"_completed_at"]  # noqa: Y015
     _WhichOneofReturnType__deleted_at: _TypeAlias = _typing.Literal["deleted_at"]  # noqa: Y015
     _WhichOneofArgType__deleted_at: _TypeAlias = _typing.Literal["_deleted_at", b"_deleted_at"]  # noqa: Y015
+    _WhichOneofReturnType__expires_at: _TypeAlias = _typing.Literal["expires_at"]  # noqa: Y015
+    _WhichOneofArgType__expires_at: _TypeAlias = _typing.Literal["_expires_at", b"_expires_at"]  # noqa: Y015
     _WhichOneofReturnType__media: _TypeAlias = _typing.Literal["media"]  # noqa: Y015
     _WhichOneofArgType__media: _TypeAlias = _typing.Literal["_media", b"_media"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__completed_at) -> _WhichOneofReturnType__completed_at | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__deleted_at) -> _WhichOneofReturnType__deleted_at | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__expires_at) -> _WhichOneofReturnType__expires_at | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__media) -> _WhichOneofReturnType__media | None: ...
 

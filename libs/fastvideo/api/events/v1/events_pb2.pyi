@@ -710,25 +710,35 @@ Global___ArtifactCreated: _TypeAlias = ArtifactCreated  # noqa: Y015
 
 @_typing.final
 class ArtifactUpdated(_message.Message):
-    """artifact.updated: while it grows."""
+    """artifact.updated: while it grows, and when an input is put again."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     ARTIFACT_ID_FIELD_NUMBER: _builtins.int
     SIZE_BYTES_FIELD_NUMBER: _builtins.int
+    KEPT_FIELD_NUMBER: _builtins.int
+    EXPIRES_AT_FIELD_NUMBER: _builtins.int
     artifact_id: _builtins.str
     size_bytes: _builtins.int
+    kept: _builtins.bool
+    """It is kept until `expires_at` from now on, for ever without one."""
+    @_builtins.property
+    def expires_at(self) -> _timestamp_pb2.Timestamp: ...
     def __init__(
         self,
         *,
         artifact_id: _builtins.str = ...,
         size_bytes: _builtins.int = ...,
+        kept: _builtins.bool = ...,
+        expires_at: _timestamp_pb2.Timestamp | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_expires_at", b"_expires_at", "expires_at", b"expires_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["artifact_id", b"artifact_id", "size_bytes", b"size_bytes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_expires_at", b"_expires_at", "artifact_id", b"artifact_id", "expires_at", b"expires_at", "kept", b"kept", "size_bytes", b"size_bytes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__expires_at: _TypeAlias = _typing.Literal["expires_at"]  # noqa: Y015
+    _WhichOneofArgType__expires_at: _TypeAlias = _typing.Literal["_expires_at", b"_expires_at"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__expires_at) -> _WhichOneofReturnType__expires_at | None: ...
 
 Global___ArtifactUpdated: _TypeAlias = ArtifactUpdated  # noqa: Y015
 
