@@ -29,7 +29,7 @@ def verify_log(target: Target, *, as_json: bool) -> bool:
             }
         )
     else:
-        verdict = f"{found:,} faults" if found else "as it must be"
+        verdict = f"{found:,} fault{'' if found == 1 else 's'}" if found else "as it must be"
         print_lines(
             [
                 f"{last.events_checked:,} events checked in {last.seconds:.1f} s "

@@ -43,6 +43,17 @@ async def write(dsn: str, events: int) -> None:
     await store.close()
 
 
+async def write_on(dsn: str, stop: asyncio.Event) -> int:
+    """Append until it is said to stop; how many events."""
+    store = await PostgresEventStore.open(dsn)
+    count = 0
+    while not stop.is_set():
+        await store.append(command(f"s-{count % STREAMS}", 3))
+        count += 1
+    await store.close()
+    return count * 3
+
+
 async def schemas(dsn: str) -> list[str]:
     """The schemas of the projection that there are."""
     async with connected(dsn) as connection:
@@ -116,15 +127,6 @@ async def test_two_services_project_and_read_on_while_it_is_rebuilt(
     stop = asyncio.Event()
     written = STREAMS * 30
 
-    async def write_on() -> int:
-        store = await PostgresEventStore.open(filled)
-        count = 0
-        while not stop.is_set():
-            await store.append(command(f"s-{count % STREAMS}", 3))
-            count += 1
-        await store.close()
-        return count * 3
-
     async def read_on(tallies: Tallies) -> int:
         seen = reads = 0
         while not stop.is_set():
@@ -136,7 +138,7 @@ async def test_two_services_project_and_read_on_while_it_is_rebuilt(
     async with AsyncExitStack() as stack:
         services = [await stack.enter_async_context(followed(filled)) for _ in range(2)]
         async with asyncio.TaskGroup() as group:
-            writer = group.create_task(write_on())
+            writer = group.create_task(write_on(filled, stop))
             readers = [group.create_task(read_on(tallies)) for tallies, _ in services]
             reports = [await rebuilt(filled) for _ in range(3)]
             stop.set()
@@ -158,19 +160,26 @@ async def test_two_services_project_and_read_on_while_it_is_rebuilt(
     ],
     ids=["snapshot", "row", "position"],
 )
-async def test_an_idle_transaction_elsewhere_does_not_stop_it(filled: str, held: str) -> None:
+async def test_an_idle_transaction_elsewhere_does_not_stop_it_under_live_writes(
+    filled: str, held: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rebuilding, "EVENTS_PER_READ", 40)
+    stop = asyncio.Event()
     async with connected(filled) as idle, followed(filled) as (tallies, projector):
         transaction = idle.transaction(isolation="repeatable_read")
         await transaction.start()
         await idle.fetch(held)
         # Events that the live rows cannot take in while a row is held.
         await write(filled, 1)
-        async with asyncio.timeout(60.0):
+        async with asyncio.timeout(60.0), asyncio.TaskGroup() as group:
+            writer = group.create_task(write_on(filled, stop))
             report = await rebuilt(filled)
+            stop.set()
         assert report.swapped
+        assert writer.result() > 0
         # What was held is held in the rows that were put aside: projecting goes on.
         assert await projector.is_fresh(20.0)
-        assert sum((await tallies.read()).values()) == STREAMS * 31
+        assert sum((await tallies.read()).values()) == STREAMS * 31 + writer.result()
         # The idle session still sees what it saw.
         assert len(await idle.fetch("SELECT 1")) == 1
         await transaction.rollback()
