@@ -211,6 +211,18 @@ async def test_limits_are_errors_that_name_the_field(store: EventStore) -> None:
         await store.read_partition(PARTITIONS)
 
 
+async def test_an_append_of_nothing_is_refused_and_wedges_nothing(store: EventStore) -> None:
+    nothing = AppendCommand((StreamAppend("request-1", ()),), idempotency_key="k")
+    for commands in ([nothing], [command("request-1"), nothing], [nothing, command("request-2")]):
+        with pytest.raises(InvalidField, match="at least one event"):
+            await store.append_many(commands)
+    assert await store.heads() == dict.fromkeys(range(PARTITIONS), 0)
+    # Neither the stream nor the key was taken.
+    again = await store.append(command("request-1", expected_version=0, idempotency_key="k"))
+    assert [position.stream_version for position in again.positions] == [1]
+    assert len(await store.read_stream("request-1")) == 1
+
+
 async def test_writers_of_crossing_streams_do_not_deadlock(store: EventStore) -> None:
     names = [f"thing-{i}" for i in range(8)]
 
