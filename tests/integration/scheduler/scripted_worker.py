@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from fastvideo import wire
 from fastvideo.api.scheduler.v1 import scheduler_pb2, scheduler_pb2_grpc
 from fastvideo.api.worker.v1 import worker_pb2, worker_pb2_grpc
+from fastvideo.model.caching import CacheClass, CacheLookup, CacheOutcome
 from fastvideo.requests.types import ErrorDetail, RequestSpec
 from fastvideo.rpc.channel import open_channel
 from fastvideo.rpc.server import Server, Service
@@ -34,6 +35,7 @@ from fastvideo.scheduling.work import (
 from tests.unit.scheduling.world import units_of
 
 MODEL = "moving-digits"
+MISSED = CacheLookup(cache_class=CacheClass.TEXT_ENCODER_OUTPUT, outcome=CacheOutcome.MISS)
 FIELDS = {
     WorkerAttached: "attached",
     WorkerReattached: "reattached",
@@ -62,6 +64,11 @@ class Script:
     deaf: bool = False
     credits: int = 0
     snapshots: bool = False
+    # Its pool, and the mesh of each of its model instances.
+    role: str = ""
+    meshes: tuple[str, ...] = ("",)
+    # Encoding looks into a cache, as far as the scheduler is told.
+    caches: bool = False
     # Goes with every report of a batch or a loop.
     notes: tuple[TraceNote, ...] = ()
 
@@ -278,6 +285,8 @@ class ScriptedWorker(worker_pb2_grpc.WorkerServiceServicer):
         spec, units, position = self._units.pop(unit_id)
         unit = units[position]
         result = StepResult(unit_id=unit_id, loop=unit.loop, state_version=position + 1)
+        if self.script.caches and unit.loop.node_id == "encode":
+            result = replace(result, cache_lookups=(MISSED,))
         if spec.request_id in self.script.fail:
             return replace(result, error=ErrorDetail(reason="NAN_LATENTS", message="NaN"))
         if position + 1 < len(units):
@@ -298,7 +307,15 @@ class ScriptedWorker(worker_pb2_grpc.WorkerServiceServicer):
             worker_id=self.worker_id,
             address=self._server.address,
             incarnation=self.incarnation,
-            instances=(ModelState(model_instance_id=f"{self.worker_id}/{MODEL}", model_id=MODEL),),
+            instances=tuple(
+                ModelState(
+                    model_instance_id=f"{self.worker_id}/{MODEL}{mesh}",
+                    model_id=MODEL,
+                    parallel_plan_hash=mesh,
+                )
+                for mesh in self.script.meshes
+            ),
+            role=self.script.role,
             memory_bytes={"activations": self.memory},
             compute_slots=1,
             io_slots=2,
