@@ -246,8 +246,8 @@ def under_load(policy, *, priority_of=lambda name: 0, tenant_of=lambda name: "")
     """Short requests among bursts of long ones, at 95 % of what a worker can."""
     world = Timed(policy=policy, catalog=ONLY, plan=steps_of())
     world.attach()
-    arrivals = [(f"chat-{n}", 0.35 * n + 0.1, 4) for n in range(60)]
-    arrivals += [(f"bulk-{n}-{k}", 1.4 * n, 40) for n in range(15) for k in range(3)]
+    arrivals = [(f"chat-{n}", 0.35 * n + 0.1, 4) for n in range(28)]
+    arrivals += [(f"bulk-{n}-{k}", 1.4 * n, 40) for n in range(7) for k in range(3)]
     submitted = {}
     for name, at_s, steps in arrivals:
         submitted[name] = at_s
