@@ -59,10 +59,11 @@ class MemoryBus:
                 return message.message_id
         return None
 
-    async def consumer(self, name: str, subject: str, *, ack_wait_s: float) -> "MemoryConsumer":
+    async def consumer(self, name: str, *subjects: str, ack_wait_s: float) -> "MemoryConsumer":
         consumer = self._consumers.get(name)
         if consumer is None:
-            consumer = self._consumers[name] = MemoryConsumer(self, subject, ack_wait_s)
+            consumer = self._consumers[name] = MemoryConsumer(self, ack_wait_s)
+        consumer.subjects = subjects
         return consumer
 
     async def hint(self, subject: str) -> None:
@@ -105,9 +106,9 @@ class MemoryBus:
 class MemoryConsumer:
     """A durable consumer of a `MemoryBus`."""
 
-    def __init__(self, bus: MemoryBus, subject: str, ack_wait_s: float) -> None:
+    def __init__(self, bus: MemoryBus, ack_wait_s: float) -> None:
         self._bus = bus
-        self._subject = subject
+        self.subjects: tuple[str, ...] = ()
         self._ack_wait_s = ack_wait_s
         self._last = 0
         self._open: dict[int, _Open] = {}
@@ -140,7 +141,7 @@ class MemoryConsumer:
         now = self._bus.now()
         for sequence, message in self._bus.after(self._last):
             self._last = sequence
-            if subject_matches(self._subject, message.subject):
+            if any(subject_matches(wanted, message.subject) for wanted in self.subjects):
                 self._open[sequence] = _Open(message, now)
         due = [(s, entry) for s, entry in sorted(self._open.items()) if entry.due_at <= now]
         deliveries = []

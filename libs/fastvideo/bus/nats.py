@@ -106,8 +106,8 @@ class NatsBus:
             raise
         return (message.headers or {}).get(Header.MSG_ID.value)
 
-    async def consumer(self, name: str, subject: str, *, ack_wait_s: float) -> "NatsConsumer":
-        return NatsConsumer(self, name, subject, ack_wait_s)
+    async def consumer(self, name: str, *subjects: str, ack_wait_s: float) -> "NatsConsumer":
+        return NatsConsumer(self, name, subjects, ack_wait_s)
 
     async def hint(self, subject: str) -> None:
         if not self._client.is_connected:
@@ -130,20 +130,22 @@ class NatsBus:
             await self._client.close()
 
     async def pull(
-        self, name: str, subject: str, ack_wait_s: float
+        self, name: str, subjects: Sequence[str], ack_wait_s: float
     ) -> JetStreamContext.PullSubscription:
         """A subscription to a durable consumer; stream and consumer are made when missing."""
         await self._ensure_stream()
         config = ConsumerConfig(
+            durable_name=name,
             ack_policy=AckPolicy.EXPLICIT,
             ack_wait=ack_wait_s,
             deliver_policy=DeliverPolicy.ALL,
             max_deliver=-1,
+            filter_subjects=list(subjects),
         )
+        # One that is there keeps its place and takes over what differs.
+        await self.call(lambda: self._js.add_consumer(self._config.stream, config))
         return await self.call(
-            lambda: self._js.pull_subscribe(
-                subject, durable=name, stream=self._config.stream, config=config
-            )
+            lambda: self._js.pull_subscribe_bind(durable=name, stream=self._config.stream)
         )
 
     async def _connect(self) -> None:
@@ -156,6 +158,8 @@ class NatsBus:
             max_reconnect_attempts=-1,
             ping_interval=5,
             max_outstanding_pings=2,
+            # Whoever hints has told itself.
+            no_echo=True,
             error_cb=self._on_error,
             disconnected_cb=self._on_disconnected,
             reconnected_cb=self._on_connected,
@@ -224,10 +228,10 @@ class NatsBus:
 class NatsConsumer:
     """A durable pull consumer. It is made again when NATS lost it."""
 
-    def __init__(self, bus: NatsBus, name: str, subject: str, ack_wait_s: float) -> None:
+    def __init__(self, bus: NatsBus, name: str, subjects: Sequence[str], ack_wait_s: float) -> None:
         self._bus = bus
         self._name = name
-        self._subject = subject
+        self._subjects = subjects
         self._ack_wait_s = ack_wait_s
         self._pull: JetStreamContext.PullSubscription | None = None
         self._connections = 0
@@ -248,7 +252,7 @@ class NatsConsumer:
         if self._pull is not None and connections == self._connections:
             return self._pull
         await self._forget()
-        pull = await self._bus.pull(self._name, self._subject, self._ack_wait_s)
+        pull = await self._bus.pull(self._name, self._subjects, self._ack_wait_s)
         self._pull, self._connections = pull, connections
         return pull
 

@@ -86,15 +86,19 @@ class Bus(Protocol):
         """
         ...
 
-    async def consumer(self, name: str, subject: str, *, ack_wait_s: float) -> BusConsumer:
+    async def consumer(self, name: str, *subjects: str, ack_wait_s: float) -> BusConsumer:
         """The durable consumer of a name, made when there is none, from the first message on.
 
-        A message that is not acknowledged within `ack_wait_s` is handed out again.
+        It gets what matches one of the subjects, also when it was made for others. A message that
+        is not acknowledged within `ack_wait_s` is handed out again.
         """
         ...
 
     async def hint(self, subject: str) -> None:
-        """Tell whoever listens. Never raises, never waits for the bus."""
+        """Tell whoever listens elsewhere; this bus itself may hear it or not.
+
+        Never raises, never waits for the bus.
+        """
         ...
 
     async def listen(self, subject: str, on_hint: OnHint) -> None:

@@ -80,6 +80,14 @@ NAMES: Mapping[str, str] = MappingProxyType(
     }
 )
 
+_PAYLOAD_FIELDS: Mapping[str, str] = MappingProxyType(
+    {
+        field.message_type.name: field.name
+        for field in events_pb2.Event.DESCRIPTOR.oneofs_by_name["payload"].fields
+        if field.message_type is not None
+    }
+)
+
 TERMINAL = frozenset({"RequestCancelled", "RequestFailed", "RequestCompleted"})
 
 
@@ -105,12 +113,7 @@ def payload_of(stored: StoredEvent, upcasters: Upcasters = UPCASTERS) -> EventPa
         payload = upcasters.bring_up(stored.type, stored.schema_version, stored.payload)
         return typing.cast(EventPayload, wire.decode(PAYLOADS[stored.type], payload))
     except (DecodeError, InvalidField) as error:
-        raise CorruptLog(
-            f"event {stored.event_id} is not a {stored.type} of schema {stored.schema_version}: "
-            f"{error}",
-            reason=UNREADABLE,
-            subject=stored.event_id,
-        ) from error
+        raise _unreadable(stored, error) from error
 
 
 def check_known(stored: StoredEvent) -> None:
@@ -146,14 +149,24 @@ def message_of(stored: StoredEvent) -> events_pb2.Event:
     """The message of a stored event, as it goes to the bus and to those who watch.
 
     One that a newer program wrote is an envelope without payload: what hands events on must not
-    stop for what it cannot read.
+    stop for what it cannot read. Its bytes are taken as they are, since what is only handed on
+    need not be understood. Raises CorruptLog, UNREADABLE, for bytes that are no message at all.
     """
     try:
-        message: events_pb2.Event = wire.to_proto(event_of(stored))
-    except CorruptLog as error:
-        if not is_unknown(error):
-            raise
-        return _envelope(stored)
+        message = _envelope(stored)
+        try:
+            payload = UPCASTERS.bring_up(stored.type, stored.schema_version, stored.payload)
+        except CorruptLog as error:
+            if not is_unknown(error):
+                raise
+            return message
+        message.name = NAMES[stored.type]
+        message.schema_version = UPCASTERS.version_of(stored.type)
+        inner = getattr(message, _PAYLOAD_FIELDS[stored.type])
+        inner.SetInParent()
+        inner.MergeFromString(payload)
+    except DecodeError as error:
+        raise _unreadable(stored, error) from error
     return message
 
 
@@ -176,6 +189,15 @@ def typed(message: events_pb2.Event) -> Event:
 def decode_from_bus(data: bytes) -> Event:
     """The event of a bus message. Raises as `typed` does."""
     return typed(events_pb2.Event.FromString(data))
+
+
+def _unreadable(stored: StoredEvent, error: Exception) -> CorruptLog:
+    return CorruptLog(
+        f"event {stored.event_id} is not a {stored.type} of schema {stored.schema_version}: "
+        f"{error}",
+        reason=UNREADABLE,
+        subject=stored.event_id,
+    )
 
 
 def _envelope(stored: StoredEvent) -> events_pb2.Event:

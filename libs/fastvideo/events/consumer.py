@@ -1,8 +1,9 @@
 """An idempotent consumer: every event is handled, and its effect happens once.
 
-Events come from the bus. The consumer keeps its own place in the log, so that a duplicate is
-recognised, a gap is read from the log, and a bus that is away is replaced by the log. The effect
-of an event and the note that it was handled are one transaction.
+Events come from the bus, and only those of the types that it handles. The consumer keeps its own
+place in the log, so that a duplicate is recognised, a bus that is away is replaced by the log, and
+what lies between two messages is looked for there: rows of other types, and what the bus lost.
+The effect of an event and the note that it was handled are one transaction.
 """
 
 import asyncio
@@ -134,7 +135,7 @@ class ConsumerTerm(Generic[E]):
         self._cursors = {partition: checkpoint.get(partition, 0) for partition in self._doubtful}
         self._saved = dict(self._cursors)
         bus_consumer = await self._parts.bus.consumer(
-            self._parts.name, f"{EVENT_SUBJECT}.>", ack_wait_s=self._parts.limits.ack_wait_s
+            self._parts.name, *self._subjects, ack_wait_s=self._parts.limits.ack_wait_s
         )
         while True:
             deliveries = await self._fetch(bus_consumer)
@@ -144,6 +145,12 @@ class ConsumerTerm(Generic[E]):
                 await self._catch_up_with_heads()
             await self._save(at_once=not deliveries)
             await self._prune()
+
+    @property
+    def _subjects(self) -> tuple[str, ...]:
+        if self._parts.types is None:
+            return (f"{EVENT_SUBJECT}.>",)
+        return tuple(f"{EVENT_SUBJECT}.*.{type_}" for type_ in sorted(self._parts.types))
 
     @property
     def _checkpoint(self) -> str:
@@ -196,7 +203,10 @@ class ConsumerTerm(Generic[E]):
             await self._catch_up(partition, head)
 
     async def _catch_up(self, partition: int, last: int) -> None:
-        """Handle from the log what the bus has not brought, up to an offset."""
+        """Handle from the log what the bus has not brought, up to an offset.
+
+        Mostly it has nothing to bring there: a look at the types of the rows is all.
+        """
         limit = self._parts.limits.events_per_read_max
         while (cursor := self._cursors[partition]) < last:
             events = await self._store.read_partition(partition, cursor, min(limit, last - cursor))

@@ -1,8 +1,8 @@
 """From the log to the bus: the log is the outbox.
 
-One relay a partition, under a lease, publishes in order and moves its cursor after the bus has
-acknowledged. A relay that dies in between publishes some events again: the bus drops what it
-remembers by message id, consumers drop the rest. What the bus lost is published again.
+One relay a partition, under a lease, publishes in order and saves its cursor, a moment after the
+bus has acknowledged. A relay that dies in between publishes some events again: the bus drops what
+it remembers by message id, consumers drop the rest. What the bus lost is published again.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from fastvideo.errors import Unavailable
 from fastvideo.events.leadership import lead
 from fastvideo.events.records import Lease, StoredEvent
 from fastvideo.events.store import EventLog, EventStore
-from fastvideo.events.subscription import LogSubscription
+from fastvideo.events.subscription import LogSubscription, PollLimits
 from fastvideo.events.wakeups import Wakeups
 from fastvideo.telemetry.logging import get_logger
 
@@ -83,6 +83,11 @@ class RelayLimits:
 
     # Messages published without waiting for one another.
     in_flight_max: int = 128
+    # How long events gather for the next round, which costs as much for one as for many.
+    gather_s: float = 0.02
+    # How often the cursor is saved; what was published since is published again by the next
+    # relay, and dropped by the bus.
+    save_every_s: float = 0.25
     # How often an idle relay looks whether the bus still has what it was given.
     verify_s: float = 10.0
     retry_s: float = 0.25
@@ -97,6 +102,7 @@ class RelayParts:
     bus: Bus
     encode: Callable[[StoredEvent], bytes]
     wakeups: Wakeups | None = None
+    polling: PollLimits | None = None
     limits: RelayLimits = field(default_factory=RelayLimits)
     clock: Clock = field(default_factory=SystemClock)
 
@@ -128,13 +134,15 @@ class PartitionRelay:
         self._parts = parts
         self._partition = partition
         self._lease = lease
-        # Up to which offset the bus was given the partition.
-        self._cursor = 0
+        # Up to which offset the bus was given the partition, and what is saved of that.
+        self._cursor = self._saved = 0
+        self._save_due_s = 0.0
         self._incarnation: str | None = None
 
     async def run(self) -> None:
         """Publish for ever. Raises Fenced when another relay has taken over."""
-        self._cursor = (await self._store.load_checkpoint(CHECKPOINT)).get(self._partition, 0)
+        checkpoint = await self._store.load_checkpoint(CHECKPOINT)
+        self._cursor = self._saved = checkpoint.get(self._partition, 0)
         waiting = False
         while True:
             connections = self._bus.connections
@@ -180,18 +188,34 @@ class PartitionRelay:
 
     async def _publish_until_doubtful(self, connections: int) -> None:
         """Publish what comes, until the bus reconnected or it is time to look again."""
+        limits = self._parts.limits
         cursors = {self._partition: self._cursor}
-        subscription = LogSubscription(self._store, cursors, self._parts.wakeups)
-        while True:
-            try:
-                async with asyncio.timeout(self._parts.limits.verify_s):
-                    events = await subscription.next_batch()
-            except TimeoutError:
-                return
-            if self._bus.connections != connections:
-                return
-            await self._publish(events)
-            await self._move(events[-1].offset)
+        subscription = LogSubscription(
+            self._store, cursors, self._parts.wakeups, self._parts.polling
+        )
+        reading: asyncio.Task[tuple[StoredEvent, ...]] | None = None
+        try:
+            while True:
+                reading = reading or asyncio.create_task(subscription.next_batch(), name="relayed")
+                is_saved = self._saved == self._cursor
+                timeout_s = limits.verify_s if is_saved else limits.save_every_s
+                done, _ = await asyncio.wait({reading}, timeout=timeout_s)
+                if done:
+                    events, reading = reading.result(), None
+                    if self._bus.connections != connections:
+                        return
+                    await self._publish(events)
+                    self._cursor = events[-1].offset
+                elif is_saved:
+                    return
+                if not done or self._parts.clock.monotonic_s() >= self._save_due_s:
+                    await self._save()
+                if done and not subscription.has_more:
+                    await asyncio.sleep(limits.gather_s)
+        finally:
+            if reading is not None:
+                reading.cancel()
+                await asyncio.gather(reading, return_exceptions=True)
 
     async def _publish(self, events: Sequence[StoredEvent]) -> None:
         """Publish in order and wait until the bus has them all."""
@@ -202,5 +226,11 @@ class PartitionRelay:
             await asyncio.gather(*map(self._bus.publish, messages))
 
     async def _move(self, cursor: int) -> None:
-        await self._store.save_checkpoint(CHECKPOINT, self._partition, cursor, self._lease.fence)
         self._cursor = cursor
+        await self._save()
+
+    async def _save(self) -> None:
+        cursor = self._cursor
+        await self._store.save_checkpoint(CHECKPOINT, self._partition, cursor, self._lease.fence)
+        self._saved = cursor
+        self._save_due_s = self._parts.clock.monotonic_s() + self._parts.limits.save_every_s

@@ -24,6 +24,10 @@ class PollLimits:
     events_per_read_max: int = 500
 
 
+BESIDE_HINTS: Final = PollLimits(interval_s_min=0.05, interval_s_max=1.0)
+"""For who has hints from the other services, and need not look often."""
+
+
 def check_next(event: StoredEvent, cursor: int) -> None:
     """Raise CorruptLog unless the event is the one after the cursor."""
     if event.offset != cursor + 1:

@@ -49,6 +49,14 @@ class Wakeups(Protocol):
         """Tell that partitions have grown. Never raises, never waits."""
         ...
 
+    @property
+    def elsewhere(self) -> "Wakeups":
+        """What other processes tell, for who need not hear of what this one appends.
+
+        Where that cannot be told apart, it is all.
+        """
+        ...
+
 
 class LocalWakeups:
     """Wake-ups inside this process."""
@@ -61,10 +69,18 @@ class LocalWakeups:
         self._listeners.add(wakeup)
         return wakeup
 
-    async def notify(self, partitions: Iterable[int]) -> None:
+    def tell(self, partitions: Iterable[int]) -> None:
+        """Wake whoever listens here."""
         told = tuple(partitions)
         for listener in self._listeners:
             listener.set(told)
+
+    async def notify(self, partitions: Iterable[int]) -> None:
+        self.tell(partitions)
+
+    @property
+    def elsewhere(self) -> Wakeups:
+        return self
 
 
 class BusWakeups(LocalWakeups):
@@ -73,6 +89,7 @@ class BusWakeups(LocalWakeups):
     def __init__(self, bus: Bus) -> None:
         super().__init__()
         self._bus = bus
+        self._elsewhere = LocalWakeups()
 
     @classmethod
     async def open(cls, bus: Bus) -> "BusWakeups":
@@ -83,12 +100,16 @@ class BusWakeups(LocalWakeups):
 
     async def notify(self, partitions: Iterable[int]) -> None:
         told = tuple(partitions)
-        await super().notify(told)
+        self.tell(told)
         for partition in told:
             await self._bus.hint(f"{HINT_SUBJECT}.{partition}")
+
+    @property
+    def elsewhere(self) -> Wakeups:
+        return self._elsewhere
 
     def _on_hint(self, subject: str) -> None:
         token = subject.rsplit(".", 1)[-1]
         if token.isdecimal():
-            for listener in self._listeners:
-                listener.set((int(token),))
+            self.tell((int(token),))
+            self._elsewhere.tell((int(token),))

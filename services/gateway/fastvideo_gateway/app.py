@@ -20,7 +20,9 @@ from fastvideo.events.open_log import open_log
 from fastvideo.events.projections.projector import Projector
 from fastvideo.events.projections.service import KeptProjections, ProjectionServicer
 from fastvideo.events.store import Appends, EventLog
-from fastvideo.events.subscription import PollLimits
+from fastvideo.events.subscription import BESIDE_HINTS, PollLimits
+from fastvideo.events.tailed import POLLING as BESIDE_TAIL
+from fastvideo.events.tailed import TailedLog
 from fastvideo.events.wakeups import Wakeups
 from fastvideo.requests.standing import Standings
 from fastvideo.rpc.callers import CallerInterceptor
@@ -65,8 +67,6 @@ from fastvideo_gateway.submission import ChecksInputs, Submitter
 from fastvideo_gateway.uploads import InputUploads
 from fastvideo_gateway.watching import WatchHub
 
-# With hints from the other services an idle gateway need not look often.
-POLLING_BESIDE_HINTS: Final = PollLimits(interval_s_min=0.05, interval_s_max=1.0)
 # How long a start waits for the keys; a gateway without them says so itself.
 LOADED_S_MAX: Final = 10.0
 
@@ -76,6 +76,8 @@ class Core:
     """The gateway's parts behind its server; `run` must run beside them."""
 
     parts: GatewayParts
+    # What everybody here follows the log by.
+    tail: TailedLog
     projector: Projector
     tenants: TenantDirectory
     keys: Keys
@@ -85,6 +87,7 @@ class Core:
     async def run(self) -> None:
         """Follow the log for lists and watches, for ever; ends by cancellation."""
         async with asyncio.TaskGroup() as group:
+            group.create_task(self.tail.run(), name="tail")
             group.create_task(self.projector.run(), name="projector")
             group.create_task(self.parts.watches.run(), name="watches")
             group.create_task(self.tenants.run(), name="tenants")
@@ -109,16 +112,17 @@ def assemble(
 ) -> Core:
     """The parts over any log and any index."""
     clock = clock or SystemClock()
-    projector = Projector(log, index, wakeups, polling)
+    tail = TailedLog(log, wakeups, polling)
+    projector = Projector(tail, index, tail, BESIDE_TAIL)
     lister = Lister(index, projector, clock)
     standings = Standings(log, clock)
-    tenants = TenantDirectory(log, wakeups, polling)
+    tenants = TenantDirectory(tail, tail, BESIDE_TAIL)
     under_way = under_way_in(index, projector, log)
-    usage = UsageSource(log, under_way, clock, wakeups, polling)
+    usage = UsageSource(tail, under_way, clock, tail, BESIDE_TAIL)
     quotas = KeptQuotas(tenants, usage, shared_quotas)
     lifetimes = Lifetimes(tenants, media_ttl_s)
     canceller = Canceller(log, appender, lister, catalog, clock)
-    watches = WatchHub(log, wakeups, polling, standings=standings)
+    watches = WatchHub(tail, tail, BESIDE_TAIL, standings=standings)
     parts = GatewayParts(
         log=log,
         standings=standings,
@@ -133,7 +137,7 @@ def assemble(
         engines=engines or Engines({}),
     )
     keys = Keys(log, appender, tenants, clock)
-    return Core(parts, projector, tenants, keys, quotas, lifetimes)
+    return Core(parts, tail, projector, tenants, keys, quotas, lifetimes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +185,7 @@ async def running_gateway(config: Config) -> AsyncIterator[RunningGateway]:
         session_stub = sessions_pb2_grpc.SessionServiceStub(sessions)
         clock = SystemClock()
         inputs = StoredInputs(artifact_stub, clock)
-        polling = POLLING_BESIDE_HINTS if config.nats_url else None
+        polling = BESIDE_HINTS if config.nats_url else None
         core = assemble(
             log,
             appender,
@@ -200,8 +204,7 @@ async def running_gateway(config: Config) -> AsyncIterator[RunningGateway]:
             open_event_log(
                 config.postgres_dsn,
                 log,
-                wakeups,
-                polling,
+                core.tail,
                 projections=(index,),
                 archives=(StoredArchiveChecks(opened.sealed),),
             )

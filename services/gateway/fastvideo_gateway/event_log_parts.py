@@ -8,7 +8,7 @@ from typing import Final
 
 from fastvideo.errors import CorruptLog, ResourceExhausted
 from fastvideo.events.projections.postgres import PostgresProjection
-from fastvideo.events.projections.projector import Projector
+from fastvideo.events.projections.projector import AT_EASE_S, Projector
 from fastvideo.events.reading.index_postgres import PostgresEventIndex
 from fastvideo.events.reading.inspection import PostgresInspection
 from fastvideo.events.reading.reader import LogReader, checked_positions
@@ -17,7 +17,8 @@ from fastvideo.events.reading.tailing import LogFollower
 from fastvideo.events.reading.verifying import ArchiveChecks, Verifier, VerifyProgress
 from fastvideo.events.store import EventLog
 from fastvideo.events.subscription import PollLimits
-from fastvideo.events.wakeups import Wakeups
+from fastvideo.events.tailed import POLLING as BESIDE_TAIL
+from fastvideo.events.tailed import TailedLog
 from fastvideo.telemetry.logging import get_logger
 from fastvideo_gateway.behaviors import BehaviorLister
 from fastvideo_gateway.behaviors_postgres import PostgresBehaviors
@@ -36,6 +37,8 @@ class EventLogParts:
     """Reads, follows, measures and verifies the log."""
 
     log: EventLog
+    # The same for who follows it as it grows.
+    tail: TailedLog
     reader: LogReader
     follower: LogFollower
     index: PostgresEventIndex
@@ -55,7 +58,7 @@ class EventLogParts:
 
     async def _keep_index(self) -> None:
         """A broken event stops the index and nothing else: whoever reads tells of it."""
-        projector = Projector(self.log, self.index, None, _AT_EASE)
+        projector = Projector(self.tail, self.index, None, _AT_EASE)
         while True:
             try:
                 await projector.run()
@@ -87,8 +90,7 @@ class EventLogParts:
 async def open_event_log(
     dsn: str,
     log: EventLog,
-    wakeups: Wakeups | None = None,
-    polling: PollLimits | None = None,
+    tail: TailedLog,
     *,
     projections: Sequence[PostgresProjection] = (),
     archives: Sequence[ArchiveChecks] = (),
@@ -101,12 +103,13 @@ async def open_event_log(
         stack.push_async_callback(inspection.close)
         behaviors = await PostgresBehaviors.open(dsn, await log.log_epoch())
         stack.push_async_callback(behaviors.close)
-        behavior_projector = Projector(log, behaviors, wakeups, polling)
+        behavior_projector = Projector(tail, behaviors, tail, BESIDE_TAIL, gather_s=AT_EASE_S)
         reader = LogReader(log, index)
         yield EventLogParts(
             log=log,
+            tail=tail,
             reader=reader,
-            follower=LogFollower(reader, wakeups, polling),
+            follower=LogFollower(reader, tail, BESIDE_TAIL, tail=tail),
             index=index,
             inspection=inspection,
             verifier=Verifier(inspection, archives),

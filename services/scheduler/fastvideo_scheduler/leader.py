@@ -18,7 +18,7 @@ from fastvideo.events.catalog import TERMINAL as TERMINAL_EVENTS
 from fastvideo.events.catalog import check_known, payload_of
 from fastvideo.events.records import Lease, Snapshot, StoredEvent
 from fastvideo.events.store import EventStore
-from fastvideo.events.subscription import LogSubscription
+from fastvideo.events.subscription import LogSubscription, PollLimits
 from fastvideo.events.wakeups import Wakeups
 from fastvideo.replay.live_records import (
     LiveRecord,
@@ -94,6 +94,8 @@ class LeaderParts:
     worker_timeout_s: float
     # Model id to the content digest of its card.
     cards: Mapping[str, str] = field(default_factory=dict)
+    # How the log is polled.
+    polling: PollLimits | None = None
     # How workers are dialled; None is in the clear.
     tls: ClientTls | None = None
 
@@ -290,7 +292,8 @@ class Leader:
             # All of this was read already, so no cursor moves by it.
             await self._take_cancel(request_id, asked, StoredInput(event_id, 0, 0))
         self.fleet.start(found.core)
-        return LogSubscription(parts.store, found.cursors, parts.wakeups)
+        # What this leader appends it knows: it reads that along with what others append.
+        return LogSubscription(parts.store, found.cursors, parts.wakeups.elsewhere, parts.polling)
 
     async def _follow(self, subscription: LogSubscription) -> None:
         async for stored in subscription:

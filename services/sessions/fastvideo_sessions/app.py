@@ -17,11 +17,11 @@ from fastvideo.events.catalog import decode_from_bus, event_of
 from fastvideo.events.consumer import ConsumerParts, run_consumer
 from fastvideo.events.open_bus import open_bus
 from fastvideo.events.open_log import open_log
-from fastvideo.events.projections.projector import Projector
+from fastvideo.events.projections.projector import AT_EASE_S, Projector
 from fastvideo.events.projections.service import KeptProjections, ProjectionServicer
 from fastvideo.events.reading.gauges import LagGauges, Positions
 from fastvideo.events.store import Appends, EventStore
-from fastvideo.events.subscription import PollLimits
+from fastvideo.events.subscription import BESIDE_HINTS, PollLimits
 from fastvideo.events.types import Event
 from fastvideo.events.wakeups import Wakeups
 from fastvideo.rpc.callers import CallerInterceptor, service_caller
@@ -38,8 +38,6 @@ from fastvideo_sessions.pushing import Pusher
 from fastvideo_sessions.service import SessionParts, SessionServicer
 
 CONSUMER: Final = "sessions"
-# With hints from the other services an idle service need not look often.
-POLLING_BESIDE_HINTS: Final = PollLimits(interval_s_min=0.05, interval_s_max=1.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +86,8 @@ def assemble(
         prompt_memory_limit=config.prompt_memory_limit,
     )
     pusher = Pusher(store, appender, book, clock)
-    parts = SessionParts(creator, pusher, book, index, Projector(store, index, wakeups, polling))
+    projector = Projector(store, index, wakeups, polling, gather_s=AT_EASE_S)
+    parts = SessionParts(creator, pusher, book, index, projector)
     consumer = ConsumerParts(
         name=CONSUMER,
         store=store,
@@ -124,7 +123,7 @@ async def running_sessions(config: Config) -> AsyncIterator[RunningSessions]:
         stack.push_async_callback(index.close)
         bus, wakeups = await stack.enter_async_context(open_bus(config.nats_url))
         appender = await stack.enter_async_context(Appender(store, wakeups))
-        polling = POLLING_BESIDE_HINTS if config.nats_url else None
+        polling = BESIDE_HINTS if config.nats_url else None
         core = assemble(
             store,
             appender,

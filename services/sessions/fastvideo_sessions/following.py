@@ -34,6 +34,8 @@ class RequestFollower:
 
         The append expects the version that was read. Whoever commits it calls again on Conflict.
         """
+        if _is_of_no_session(event):
+            return None
         request_id = event.stream_id.removeprefix(STREAM_PREFIX)
         request = await read_request(self._log, request_id)
         if request is None or not request.spec.session_id:
@@ -64,3 +66,11 @@ class RequestFollower:
             return None
         cause = Cause(spec.request_id, spec.program_id, spec.model_id, event.event_id)
         return self._book.append_of(found, payloads, cause)
+
+
+def _is_of_no_session(event: Event) -> bool:
+    """Whether the event itself says so; one that does not know its request's program says nothing
+    of its session either."""
+    if isinstance(event.payload, RequestAccepted):
+        return not event.payload.spec.session_id
+    return bool(event.metadata.program_id) and not event.metadata.session_id

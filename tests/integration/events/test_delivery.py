@@ -157,7 +157,7 @@ async def test_what_a_dead_relay_published_comes_again_past_the_window_and_chang
     await world.append_inputs(10)
 
     class Killed(PartitionRelay):
-        async def _move(self, cursor: int) -> None:
+        async def _save(self) -> None:
             raise asyncio.CancelledError
 
     effects = Effects()
@@ -330,7 +330,7 @@ async def test_a_relay_killed_between_publishing_and_its_cursor_loses_nothing(
     await world.append_inputs(10)
 
     class Killed(PartitionRelay):
-        async def _move(self, cursor: int) -> None:
+        async def _save(self) -> None:
             raise asyncio.CancelledError
 
     for partition in range(2):

@@ -81,8 +81,8 @@ class WrappedBus:
     async def last_message_id(self, subject: str) -> str | None:
         return await self.inner.last_message_id(subject)
 
-    async def consumer(self, name: str, subject: str, *, ack_wait_s: float) -> BusConsumer:
-        return await self.inner.consumer(name, subject, ack_wait_s=ack_wait_s)
+    async def consumer(self, name: str, *subjects: str, ack_wait_s: float) -> BusConsumer:
+        return await self.inner.consumer(name, *subjects, ack_wait_s=ack_wait_s)
 
     async def hint(self, subject: str) -> None:
         await self.inner.hint(subject)
@@ -113,8 +113,8 @@ class FaultyBus(WrappedBus):
         super().__init__(inner)
         self._faults = faults
 
-    async def consumer(self, name: str, subject: str, *, ack_wait_s: float) -> BusConsumer:
-        inner = await super().consumer(name, subject, ack_wait_s=ack_wait_s)
+    async def consumer(self, name: str, *subjects: str, ack_wait_s: float) -> BusConsumer:
+        inner = await super().consumer(name, *subjects, ack_wait_s=ack_wait_s)
         return _FaultyConsumer(inner, self._faults)
 
 

@@ -15,8 +15,10 @@ from fastvideo.telemetry.logging import get_logger
 _LOG: Final = get_logger(__name__)
 
 RETRY_S: Final = 0.2
-GATHER_S: Final = 0.05
+GATHER_S: Final = 0.25
 """How long events gather for the next transaction, as long as nobody waits for them."""
+AT_EASE_S: Final = 1.0
+"""The same, of rows that nobody reads but after waiting for them."""
 
 
 class Projection(Protocol):
@@ -61,11 +63,14 @@ class Projector:
         projection: Projection,
         wakeups: Wakeups | None = None,
         limits: PollLimits | None = None,
+        *,
+        gather_s: float = GATHER_S,
     ) -> None:
         self._log = log
         self._projection = projection
         self._wakeups = wakeups
         self._limits = limits
+        self._gather_s = gather_s
         self._positions: dict[int, int] = {}
         self._moved = asyncio.Condition()
         self._filled = False
@@ -147,7 +152,7 @@ class Projector:
             return
         self._awaited.clear()
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(GATHER_S):
+            async with asyncio.timeout(self._gather_s):
                 await self._awaited.wait()
 
     async def _move(self, positions: Mapping[int, int]) -> None:

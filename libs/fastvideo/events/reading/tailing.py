@@ -15,6 +15,7 @@ from fastvideo.events.reading.entries import FoundEvent
 from fastvideo.events.reading.filters import EventFilter, Matcher
 from fastvideo.events.reading.reader import ALL, LogReader, checked_positions
 from fastvideo.events.records import WRONG_DIGEST, StoredEvent
+from fastvideo.events.store import EventLog
 from fastvideo.events.subscription import LogSubscription, PollLimits
 from fastvideo.events.wakeups import Wakeups
 
@@ -41,10 +42,13 @@ class LogFollower:
         wakeups: Wakeups | None = None,
         limits: PollLimits | None = None,
         *,
+        tail: EventLog | None = None,
         heartbeat_s: float = HEARTBEAT_S,
         followers_max: int = FOLLOWERS_MAX,
     ) -> None:
         self._reader = reader
+        # Where what comes is read.
+        self._tail = tail or reader.log
         self._wakeups = wakeups
         self._limits = replace(limits or PollLimits(), events_per_read_max=_PAGE)
         self._heartbeat_s = heartbeat_s
@@ -101,7 +105,7 @@ class LogFollower:
     async def _live(
         self, matcher: Matcher, positions: Mapping[int, int]
     ) -> AsyncGenerator[Told, None]:
-        subscription = LogSubscription(self._reader.log, positions, self._wakeups, self._limits)
+        subscription = LogSubscription(self._tail, positions, self._wakeups, self._limits)
         looked_to: dict[int, int] = {}
         async with _batches(subscription, self._heartbeat_s) as batches:
             async for batch in batches:
