@@ -132,7 +132,8 @@ def from_status(status: status_pb2.Status) -> errors.FastVideoError:
 
 def from_rpc_error(error: grpc.RpcError) -> errors.FastVideoError:
     """The typed error behind a failed call, whether our server, gRPC or a proxy made it."""
-    if not isinstance(error, grpc.aio.AioRpcError):
+    # A blocking call's error is its call, which knows the same.
+    if not isinstance(error, grpc.aio.AioRpcError | grpc.Call):
         return errors.Unavailable(f"the call failed: {redact_text(str(error))}")
     for key, value in error.trailing_metadata() or ():
         if key == DETAILS_KEY and isinstance(value, bytes):
