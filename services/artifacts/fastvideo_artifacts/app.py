@@ -28,7 +28,7 @@ from fastvideo.telemetry.logging import get_logger
 from fastvideo_artifacts.blob_uses import BlobUses
 from fastvideo_artifacts.book import SweepBook
 from fastvideo_artifacts.catalog import Catalog
-from fastvideo_artifacts.config import Config
+from fastvideo_artifacts.config import Config, plain_url
 from fastvideo_artifacts.history import ArtifactHistory
 from fastvideo_artifacts.plain_blobs import BlobLimits, PlainBlobs
 from fastvideo_artifacts.servicer import ArtifactServicer
@@ -43,9 +43,6 @@ UNFINISHED_KEPT: Final = timedelta(days=1)
 
 # The sweeper is in no hurry; with hints it need not look often.
 POLLING_OF_BOOK: Final = PollLimits(interval_s_min=0.05, interval_s_max=1.0)
-
-# Apart from the artifacts, since they are removed by age alone.
-_PLAIN: Final = "/plain"
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +64,7 @@ async def running_artifacts(config: Config) -> AsyncIterator[RunningArtifacts]:
         _, wakeups = await stack.enter_async_context(open_bus(config.nats_url))
         appender = await stack.enter_async_context(Appender(store, wakeups))
         clock = SystemClock()
-        blobs = _open_blobs(config)
+        blobs = _open_blobs(config.blobs_url, config)
         removed = await blobs.remove_unfinished(clock.now() - UNFINISHED_KEPT)
         if removed:
             _LOG.info("removed unfinished uploads", count=removed)
@@ -75,7 +72,7 @@ async def running_artifacts(config: Config) -> AsyncIterator[RunningArtifacts]:
         history = ArtifactHistory(store, appender, uses, clock)
         limits = UploadLimits(config.artifact_bytes_max, config.update_every_bytes)
         plain = PlainBlobs(
-            _open_blobs(config, _PLAIN),
+            _open_blobs(plain_url(config.blobs_url), config),
             BlobLimits(config.artifact_bytes_max, config.blobs_kept),
             clock,
         )
@@ -128,7 +125,6 @@ async def _sweep(parts: SweepParts, holder: str, every_s: float) -> None:
         await asyncio.sleep(every_s)
 
 
-def _open_blobs(config: Config, below: str = "") -> ObjectBlobStore:
-    """The configured store, or a part of it."""
+def _open_blobs(url: str, config: Config) -> ObjectBlobStore:
     options = {"endpoint": config.s3_endpoint} if config.s3_endpoint else None
-    return open_blobs(config.blobs_url.rstrip("/") + below, options)
+    return open_blobs(url, options)

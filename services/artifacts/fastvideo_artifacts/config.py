@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from datetime import timedelta
 
+from fastvideo.errors import InvalidField
 from fastvideo.rpc.tls import TlsConfig
 from fastvideo.service import Environment
 from fastvideo.service.tls import tls_of
@@ -40,14 +41,25 @@ class Config:
     telemetry: TelemetryConfig = field(default_factory=TelemetryConfig)
 
 
+def plain_url(blobs_url: str) -> str:
+    """Where blobs without a record are: apart from artifacts, since age alone removes them."""
+    return blobs_url.rstrip("/") + "/plain"
+
+
 def load_config(environment: Environment) -> Config:
     """Read the variables that README.md lists. InvalidField names one that is absent or wrong."""
+    blobs_url = environment.required("FASTVIDEO_BLOBS_URL")
+    archive_url = environment.text("FASTVIDEO_ARCHIVE_URL")
+    # What is no artifact's, or old, is removed from there.
+    if archive_url and archive_url.rstrip("/") in (blobs_url.rstrip("/"), plain_url(blobs_url)):
+        allowed = f"another place than {blobs_url}: what is no artifact is removed from there"
+        raise InvalidField("FASTVIDEO_ARCHIVE_URL", archive_url, allowed)
     return Config(
         listen=environment.required("FASTVIDEO_LISTEN"),
         service_id=environment.text("FASTVIDEO_SERVICE_ID", "artifacts"),
         postgres_dsn=environment.required("FASTVIDEO_POSTGRES_DSN"),
-        blobs_url=environment.required("FASTVIDEO_BLOBS_URL"),
-        archive_url=environment.text("FASTVIDEO_ARCHIVE_URL"),
+        blobs_url=blobs_url,
+        archive_url=archive_url,
         s3_endpoint=environment.text("AWS_ENDPOINT_URL"),
         nats_url=environment.text("FASTVIDEO_NATS_URL"),
         artifact_bytes_max=environment.count(

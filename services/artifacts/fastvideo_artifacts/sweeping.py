@@ -41,7 +41,7 @@ from fastvideo.version import program_version
 from fastvideo_artifacts.blob_uses import BlobUses, KnownBlob
 from fastvideo_artifacts.book import DueArtifact, SweepBook
 from fastvideo_artifacts.history import ArtifactHistory
-from fastvideo_artifacts.strays import StoreAway, Strays
+from fastvideo_artifacts.strays import Strays
 
 _LOG: Final = get_logger(__name__)
 
@@ -139,12 +139,10 @@ class Sweeper:
     async def clear(self) -> Swept:
         """Remove the bytes that no record ever named. Raises as `sweep` does."""
         removed = self._failed = 0
-        try:
+        with self._apart("not listed to its end", "store"):
             async with aclosing(self._parts.strays.pages()) as pages:
                 async for digests in pages:
                     removed += await self._remove(digests)
-        except StoreAway as error:
-            self._fail("the store was not listed to its end", "", error)
         return Swept(removed=removed, failed=self._failed)
 
     async def _each(

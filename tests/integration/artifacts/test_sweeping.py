@@ -16,6 +16,7 @@ import pytest
 
 from fastvideo.artifacts.state import stream_of
 from fastvideo.artifacts.types import ArtifactRecord
+from fastvideo.blobs import Blob
 from fastvideo.errors import (
     Conflict,
     CorruptLog,
@@ -30,6 +31,7 @@ from fastvideo.requests.state import stream_of as stream_of_request
 from fastvideo.service import end_task
 from fastvideo_artifacts import app, sweeping
 from fastvideo_artifacts.book import INPUTS_KEPT, DueArtifact
+from fastvideo_artifacts.strays import Strays
 from fastvideo_artifacts.sweeping import Swept
 from tests.contract.test_blobs import BUCKET, s3_options
 from tests.integration.artifacts.sweeps import (
@@ -287,6 +289,11 @@ async def test_what_cannot_be_done_keeps_nothing_behind_it_from_going(
                 raise Unavailable("not allowed")
             await shop.blobs.delete(digest)
 
+    class Away:
+        async def list(self) -> AsyncIterator[Blob]:
+            raise Unavailable("away")
+            yield
+
     class Uses:
         async def read(self, digest: str) -> Any:
             if digest == damaged:
@@ -296,6 +303,10 @@ async def test_what_cannot_be_done_keeps_nothing_behind_it_from_going(
     sweeper = await shop.sweeper(store=Log(), blobs=Refusing(), uses=Uses())
     assert await sweeper.sweep() == Swept(expired=3, given_up=6, removed=2, failed=7)
     assert await shop.stored() == {damaged, *refused}
+    parts = shop.parts
+    away: Any = Away()
+    strays = Strays(parts.store, away, parts.book, shop.clock, STRAYS_KEPT)
+    assert await (await shop.sweeper(strays=strays)).clear() == Swept(failed=1)
     # It comes back to all of them.
     assert await (await shop.sweeper()).sweep() == Swept(expired=3, removed=4)
 

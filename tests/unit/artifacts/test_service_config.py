@@ -39,5 +39,13 @@ def test_a_size_is_a_whole_number_of_bytes(text: str) -> None:
         load_config(Environment(GIVEN | {"FASTVIDEO_ARTIFACT_BYTES_MAX": text}))
 
 
+@pytest.mark.parametrize("place", ["file:///blobs", "file:///blobs/", "file:///blobs/plain"])
+def test_archives_do_not_lie_where_the_sweeper_clears(place: str) -> None:
+    with pytest.raises(InvalidField, match="FASTVIDEO_ARCHIVE_URL"):
+        load_config(Environment(GIVEN | {"FASTVIDEO_ARCHIVE_URL": place}))
+    elsewhere = Environment(GIVEN | {"FASTVIDEO_ARCHIVE_URL": "file:///blobs/archive"})
+    assert load_config(elsewhere).archive_url == "file:///blobs/archive"
+
+
 def test_passwords_do_not_show() -> None:
     assert "secret" not in repr(load_config(Environment(GIVEN)))
