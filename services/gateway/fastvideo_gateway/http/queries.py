@@ -2,11 +2,12 @@
 
 import json
 import re
-from collections.abc import Iterable, Mapping
-from typing import Annotated, Any, Final, TypeVar, get_args
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Annotated, Any, Final, TypeAlias, TypeVar, get_args
 
 from pydantic import AwareDatetime, BaseModel, BeforeValidator, ConfigDict, ValidationError
 from starlette.requests import Request
+from starlette.responses import Response
 
 from fastvideo.errors import InvalidField
 
@@ -15,6 +16,7 @@ JSON_MARKS_MAX: Final = 100_000
 """Commas, colons and brackets of a body: a few megabytes of tiny values become gigabytes."""
 
 M = TypeVar("M", bound=BaseModel)
+Handler: TypeAlias = Callable[[Request], Awaitable[Response]]
 
 
 def _date(value: Any) -> Any:
@@ -44,6 +46,16 @@ def read_query(request: Request, model: type[M]) -> M:
         return model.model_validate(dict(pairs))
     except ValidationError as error:
         raise _named(error, model) from error
+
+
+def without_query(handle: Handler) -> Handler:
+    """Refuse every parameter of a path that takes none."""
+
+    async def handled(request: Request) -> Response:
+        read_query(request, Given)
+        return await handle(request)
+
+    return handled
 
 
 async def read_body(request: Request, model: type[M]) -> M:

@@ -1,5 +1,7 @@
 """Errors as answers, each in the words of the API that was called."""
 
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Final
 
 from starlette.exceptions import HTTPException
@@ -18,9 +20,20 @@ from fastvideo_gateway.http.views import ErrorRecord, Refused
 
 _LOG: Final = get_logger(__name__)
 
+# What the gateway calls a parameter of a list, and what paths under /api call it.
+_PARAMETERS: Final[Mapping[str, str]] = {
+    "page_size": "limit",
+    "page_token": "cursor",
+    "filter.types": "type",
+}
+
 
 def refusal(path: str, record: ErrorRecord, status: int) -> Response:
     """The answer of an error on a path."""
+    field = _PARAMETERS.get(record.field)
+    if field is not None and not path.startswith(PREFIX):
+        message = record.message.replace(record.field, field)
+        record = replace(record, field=field, message=message)
     metrics.counter(ERRORS).add(1, {REASON: reason_label(record.reason)})
     openai = path.startswith(PREFIX)
     answer = openai_answer(record, status) if openai else json_answer(Refused(record), status)

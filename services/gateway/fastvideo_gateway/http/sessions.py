@@ -23,7 +23,7 @@ from fastvideo.sessions.types import PushedText, SessionConditioning, SessionSta
 from fastvideo_gateway.http.answers import json_answer
 from fastvideo_gateway.http.openai.choosing import chosen_model
 from fastvideo_gateway.http.openai.objects import Told
-from fastvideo_gateway.http.queries import Given, read_body
+from fastvideo_gateway.http.queries import Given, read_body, without_query
 from fastvideo_gateway.models import ModelDirectory
 
 if TYPE_CHECKING:
@@ -109,10 +109,10 @@ class SessionRoutes:
         """What is under /v1/sessions."""
         one = "/v1/sessions/{session_id}"
         return [
-            Route("/v1/sessions", self._create, methods=["POST"]),
-            Route(one, self._get, methods=["GET"]),
-            Route(f"{one}/close", self._close, methods=["POST"]),
-            Route(f"{one}/texts", self._push, methods=["POST"]),
+            Route("/v1/sessions", without_query(self._create), methods=["POST"]),
+            Route(one, without_query(self._get), methods=["GET"]),
+            Route(f"{one}/close", without_query(self._close), methods=["POST"]),
+            Route(f"{one}/texts", without_query(self._push), methods=["POST"]),
         ]
 
     async def _create(self, request: Request) -> Response:

@@ -3,11 +3,14 @@
 from typing import Any
 
 import pytest
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import Message
 
 from fastvideo.errors import InvalidField, NotFound
-from fastvideo_gateway.http.openai.asked import VideoAsked
+from fastvideo_gateway.http.openai.asked import Asked, VideoAsked
 from fastvideo_gateway.http.openai.errors import openai_failed
-from fastvideo_gateway.http.queries import validated
+from fastvideo_gateway.http.queries import validated, without_query
 
 
 def refused(**fields: Any) -> InvalidField:
@@ -42,6 +45,30 @@ def test_what_is_allowed_is_said_without_the_validator_s_own_words() -> None:
     assert (error.field, error.allowed) == ("expires_after.anchor", "'completed_at'")
 
 
+async def test_a_path_that_takes_no_parameters_passes_none_over() -> None:
+    async def handle(_: Request) -> Response:
+        return Response()
+
+    def asked(query: bytes) -> Request:
+        return Request({"type": "http", "query_string": query, "headers": []})
+
+    assert (await without_query(handle)(asked(b""))).status_code == 200
+    with pytest.raises(InvalidField, match="limit is not known; allowed: nothing"):
+        await without_query(handle)(asked(b"limit=1"))
+
+
+async def test_a_reference_to_no_image_is_refused() -> None:
+    sent = iter([b'{"prompt": "x", "input_reference": {}}'])
+
+    async def receive() -> Message:
+        return {"type": "http.request", "body": next(sent)}
+
+    headers = [(b"content-type", b"application/json")]
+    with pytest.raises(InvalidField, match="allowed: image_url or file_id") as caught:
+        await Asked.read(Request({"type": "http", "method": "POST", "headers": headers}, receive))
+    assert caught.value.field == "input_reference"
+
+
 @pytest.mark.parametrize(
     ("error", "param", "message"),
     [
@@ -54,6 +81,11 @@ def test_what_is_allowed_is_said_without_the_validator_s_own_words() -> None:
             InvalidField("sampling.steps", 0, "1 to 1000"),
             "num_inference_steps",
             "num_inference_steps is 0; allowed: 1 to 1000",
+        ),
+        (
+            InvalidField("inputs[1].image.role", "image", "prompt"),
+            "input_reference",
+            "input_reference is 'image'; allowed: prompt",
         ),
         (
             NotFound("request video_1 does not exist", subject="request_id"),

@@ -254,6 +254,8 @@ def _require_end(content_type: str, body: bytes) -> None:
 def _inline(reference: ImageReference | None) -> bytes | None:
     """The image of a data URL."""
     if reference is None or reference.image_url is None:
+        if reference is not None and reference.file_id is None:
+            raise InvalidField("input_reference", {}, "image_url or file_id")
         return None
     field = "input_reference.image_url"
     found = _DATA_URL.match(reference.image_url)

@@ -27,12 +27,17 @@ _PARAMETERS: Final[Mapping[str, str]] = {
     "sampling.flow_shift": "flow_shift",
     "inputs[0].text.text": "prompt",
     "inputs[1].text.text": "negative_prompt",
+    # What a program lacks of its inputs is an image; without a prompt nothing gets so far.
+    "inputs": "input_reference",
+    "inputs[1].image.role": "input_reference",
+    "inputs[2].image.role": "input_reference",
     "inputs[1].image.artifact_id": "input_reference",
     "inputs[2].image.artifact_id": "input_reference",
     "outputs.ttl_s": "expires_after.seconds",
     "scope.target_id": "video_id",
     "request_id": "video_id",
     "chunk": "input_reference",
+    "idempotency_key": "Idempotency-Key",
 }
 # Of what has no parameter of its own: the part of one.
 _PARTS: Final[Mapping[str, str]] = {

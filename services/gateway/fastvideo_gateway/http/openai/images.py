@@ -19,7 +19,7 @@ from fastvideo_gateway.http.openai.choosing import chosen_model
 from fastvideo_gateway.http.openai.numbers import SEED_MAX as API_SEED_MAX
 from fastvideo_gateway.http.openai.objects import Image, ImageList
 from fastvideo_gateway.http.openai.waiting import Waiting, require_completed
-from fastvideo_gateway.http.queries import read_body
+from fastvideo_gateway.http.queries import read_body, without_query
 from fastvideo_gateway.service import GatewayParts
 
 
@@ -34,7 +34,8 @@ class OpenAiImages:
     @property
     def routes(self) -> list[Route]:
         """What is under /v1/images."""
-        return [Route("/v1/images/generations", self._generate, methods=["POST"])]
+        generate = without_query(self._generate)
+        return [Route("/v1/images/generations", generate, methods=["POST"])]
 
     async def _generate(self, request: Request) -> Response:
         asked = await read_body(request, ImagesAsked)

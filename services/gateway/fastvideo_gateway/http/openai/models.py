@@ -6,6 +6,7 @@ from starlette.routing import Route
 
 from fastvideo_gateway.http.answers import json_answer
 from fastvideo_gateway.http.openai.objects import ModelList, model_object, servable_object
+from fastvideo_gateway.http.queries import without_query
 from fastvideo_gateway.models import ModelDirectory
 
 
@@ -19,8 +20,8 @@ class OpenAiModels:
     def routes(self) -> list[Route]:
         """What is under /v1/models."""
         return [
-            Route("/v1/models", self._list),
-            Route("/v1/models/{model_id:path}", self._get),
+            Route("/v1/models", without_query(self._list)),
+            Route("/v1/models/{model_id:path}", without_query(self._get)),
         ]
 
     async def _list(self, _: Request) -> Response:

@@ -27,7 +27,7 @@ from fastvideo_gateway.http.openai.choosing import chosen_model
 from fastvideo_gateway.http.openai.errors import openai_failed
 from fastvideo_gateway.http.openai.objects import VideoDeleted, VideoList, video_object
 from fastvideo_gateway.http.openai.waiting import Submit, Waiting, require_completed
-from fastvideo_gateway.http.queries import Given, read_query
+from fastvideo_gateway.http.queries import Given, read_query, without_query
 from fastvideo_gateway.http.streams import Streams, message
 from fastvideo_gateway.service import GatewayParts
 from fastvideo_gateway.uploads import InputUploads
@@ -82,14 +82,14 @@ class OpenAiVideos:
         """What is under /v1/videos."""
         one = "/v1/videos/{video_id}"
         return [
-            Route("/v1/videos", self._create, methods=["POST"]),
+            Route("/v1/videos", without_query(self._create), methods=["POST"]),
             Route("/v1/videos", self._list, methods=["GET"]),
-            Route("/v1/videos/sync", self._sync, methods=["POST"]),
-            Route(one, self._get, methods=["GET"]),
-            Route(one, self._delete, methods=["DELETE"]),
-            Route(f"{one}/cancel", self._cancel, methods=["POST"]),
+            Route("/v1/videos/sync", without_query(self._sync), methods=["POST"]),
+            Route(one, without_query(self._get), methods=["GET"]),
+            Route(one, without_query(self._delete), methods=["DELETE"]),
+            Route(f"{one}/cancel", without_query(self._cancel), methods=["POST"]),
             Route(f"{one}/content", self._content, methods=["GET"]),
-            Route(f"{one}/events", self._events, methods=["GET"]),
+            Route(f"{one}/events", without_query(self._events), methods=["GET"]),
         ]
 
     async def _create(self, request: Request) -> Response:
