@@ -15,9 +15,7 @@ from fastvideo.scheduling.events import (
     LoopFailed,
     QueueRequest,
     ReportProgress,
-    RestartRequest,
     StartRequest,
-    WorkerDraining,
 )
 from fastvideo.scheduling.inputs import RequestSubmitted
 from fastvideo.scheduling.policy import SchedulingPolicy
@@ -27,6 +25,7 @@ from tests.unit.scheduling.world import (
     START,
     Catalog,
     World,
+    denoising,
     edge,
     node,
     program,
@@ -133,7 +132,7 @@ def test_a_running_request_is_cancelled_at_its_next_boundary():
     world = World()
     world.attach()
     world.submit("r1", steps=20)
-    while world.core.workers[0].batches_in_flight == 0 or not _denoising(world, 7):
+    while world.core.workers[0].batches_in_flight == 0 or not denoising(world, 7):
         world.step()
     world.cancel("r1")
     assert not world.made(CancelRequest), "its unit runs"
@@ -158,7 +157,7 @@ def test_no_boundary_before_a_unit_lets_it_run_on():
     world = World(plan=plan)
     world.attach()
     world.submit("r1", steps=9)
-    while not _denoising(world, 5):
+    while not denoising(world, 5):
         world.step()
     world.cancel("r1")
     world.run()
@@ -221,101 +220,6 @@ def test_a_loop_that_cannot_be_made_fails_its_request():
     assert world.reserved() == {}
 
 
-def test_the_loss_of_a_worker_restarts_its_requests_elsewhere():
-    world = World()
-    world.attach("w1")
-    world.submit("r1", steps=8)
-    while not _denoising(world, 4):
-        world.step()
-    late = world.execution("w1")
-    told = max(d.fraction for d in world.made(ReportProgress))
-    world.attach("w2")
-    world.lose("w1")
-    (restart,) = world.made(RestartRequest)
-    assert (restart.request_id, restart.attempt) == ("r1", 2)
-    assert world.tell(late) == (), "results of an older try are dropped"
-    world.run()
-    done = world.terminal("r1")
-    assert isinstance(done, CompleteRequest)
-    assert done.metrics.attempts == 2
-    fractions = [d.fraction for d in world.made(ReportProgress)]
-    assert fractions == sorted(fractions)
-    assert told in fractions
-    assert fractions[-1] == 1.0
-    assert {d.worker_id for d in world.made(AssignLoop) if d.loop.attempt == 2} == {"w2"}
-    assert world.reserved() == {}
-
-
-def test_too_many_losses_fail_the_request():
-    world = World(policy=SchedulingPolicy(attempts_max=2))
-    world.attach("w1")
-    world.submit("r1")
-    world.lose("w1")
-    world.attach("w2")
-    world.lose("w2")
-    failed = world.terminal("r1")
-    assert isinstance(failed, FailRequest)
-    assert failed.error.reason == "WORKER_LOST"
-    assert failed.metrics.attempts == 2
-
-
-def test_a_request_that_gets_further_from_loss_to_loss_is_not_suspected():
-    world = World(policy=SchedulingPolicy(attempts_max=2))
-    for n in range(1, 5):
-        world.attach(f"w{n}")
-        if n == 1:
-            world.submit("r1", steps=12)
-        while not _denoising(world, 2 * n):
-            world.step()
-        world.lose(f"w{n}")
-    world.attach("w9")
-    world.run()
-    done = world.terminal("r1")
-    assert isinstance(done, CompleteRequest)
-    assert done.metrics.attempts == 5
-
-
-def test_a_request_that_only_waited_on_lost_workers_is_not_suspected():
-    world = World(policy=SchedulingPolicy(attempts_max=1))
-    world.attach("w1")
-    world.submit("r1", steps=4)
-    while not _denoising(world, 2):
-        world.step()
-    world.submit("r2", steps=4)
-    world.prepare()
-    world.lose("w1")
-    assert isinstance(world.terminal("r1"), FailRequest), "it ran"
-    world.attach("w2")
-    world.run()
-    assert isinstance(world.terminal("r2"), CompleteRequest)
-
-
-def test_requests_that_ran_together_share_the_suspicion():
-    world = World(policy=SchedulingPolicy(attempts_max=2))
-    requests = [f"r{n}" for n in range(4)]
-    for loss in range(1, 5):
-        world.attach(f"w{loss}")
-        if loss == 1:
-            for request_id in requests:
-                world.submit(request_id)
-        world.lose(f"w{loss}")
-    assert not world.made(FailRequest), "four losses, a quarter of each"
-    world.attach("w9")
-    world.run()
-    assert all(isinstance(world.terminal(r), CompleteRequest) for r in requests)
-
-
-def test_a_cancel_that_races_the_loss_of_the_worker_cancels():
-    world = World()
-    world.attach("w1")
-    world.submit("r1", steps=8)
-    while not _denoising(world, 4):
-        world.step()
-    world.cancel("r1")
-    world.lose("w1")
-    assert world.terminal("r1").boundary == "denoise 3/8"
-
-
 def test_a_passed_deadline_fails_the_request():
     world = World()
     world.submit("r1", deadline_s=5)
@@ -355,52 +259,6 @@ def test_an_unknown_model_or_program_fails_typed():
     world = World()
     world.submit("r1", model="other")
     assert world.terminal("r1").error.reason == "NOT_FOUND"
-
-
-@pytest.mark.row("SCH-09")
-def test_running_requests_go_before_new_ones_but_not_for_long():
-    policy = SchedulingPolicy(fresh_wait_seconds_max=0.05)
-    world = World(policy=policy)
-    world.attach()
-    world.submit("old", steps=30)
-    while not _denoising(world, 2):
-        world.step()
-    world.submit("new", steps=30)
-    world.prepare()
-    submitted = world.now
-    world.execute()
-    assert world.made(DispatchBatch)[-1].loops[0].request_id == "old"
-    while world.made(StartRequest)[-1].request_id != "new":
-        world.execute()
-    waited = (world.now - submitted).total_seconds()
-    assert 0.05 <= waited <= 0.05 + 2 * world.batch_seconds
-
-
-def test_priority_and_deadline_order_waiting_requests():
-    world = World(policy=SchedulingPolicy(resident_requests_max=1))
-    world.attach()
-    world.submit("first")
-    world.submit("plain")
-    world.submit("soon", deadline_s=100)
-    world.submit("urgent", priority=5)
-    world.run()
-    order = [d.request_id for d in world.made(StartRequest)]
-    assert order == ["first", "urgent", "soon", "plain"]
-
-
-def test_a_starved_unit_goes_before_everything():
-    world = World(policy=SchedulingPolicy(starving_wait_seconds_max=0.3))
-    world.attach()
-    world.submit("low", steps=2, priority=-1)
-    world.prepare()
-    world.execute()
-    world.prepare()
-    for n in range(40):
-        world.submit(f"high{n}", steps=40, priority=9)
-    for _ in range(200):
-        world.step()
-    done = {d.request_id for d in world.made(CompleteRequest)}
-    assert "low" in done
 
 
 def test_duplicates_change_nothing():
@@ -458,40 +316,6 @@ def test_a_new_leader_goes_on_counting():
     assert world.terminal("r1").metrics.attempts == 3
     assert world.made(DispatchBatch)[0].batch_id == "7-1"
     assert min(d.fraction for d in world.made(ReportProgress)) > 0.5
-
-
-def test_a_draining_worker_ends_what_it_has_and_takes_nothing_new():
-    world = World()
-    world.attach("w1")
-    world.submit("r1")
-    world.tell(WorkerDraining(worker_id="w1"))
-    world.submit("r2")
-    assert "draining" in world.made(QueueRequest)[-1].reason
-    world.run()
-    assert isinstance(world.terminal("r1"), CompleteRequest)
-    world.attach("w2")
-    world.run()
-    assert isinstance(world.terminal("r2"), CompleteRequest)
-
-
-@pytest.mark.parametrize("reason", ["DRAINING", "WEIGHTS_ASLEEP"])
-def test_a_request_that_a_draining_or_sleeping_worker_refuses_goes_elsewhere(reason: str):
-    world = World()
-    world.attach("w1")
-    world.submit("r1")
-    world.attach("w2")
-    loop = world.workers["w1"].preparing.pop().loop
-    world.tell(LoopFailed(worker_id="w1", loop=loop, error=ErrorDetail(reason=reason)))
-    world.run()
-    assert isinstance(world.terminal("r1"), CompleteRequest)
-    assert {d.worker_id for d in world.made(DispatchBatch)} == {"w2"}
-    assert world.reserved() == {}
-
-
-def _denoising(world: World, step: int) -> bool:
-    """Whether denoise step `step` (from 1) is in flight."""
-    batches = [b for w in world.workers.values() for b in w.batches.values()]
-    return any(f"/{step - 1}" in u and "denoise" in u for b in batches for u in b.unit_ids)
 
 
 def _sharing(world: World, *request_ids: str) -> bool:

@@ -16,10 +16,23 @@ from fastvideo.scheduling.events import (
     DispatchBatch,
     YieldBatch,
 )
-from fastvideo.scheduling.work import LoopRef, StepResult, WorkUnit
-from tests.unit.scheduling.world import START, FakeWorker, PlanMaker, World, units_of
+from fastvideo.scheduling.work import LoopRef, StepResult, UnitKind, WorkUnit
+from tests.unit.scheduling.world import (
+    MODEL,
+    START,
+    Catalog,
+    FakeWorker,
+    PlanMaker,
+    World,
+    node,
+    program,
+    unit,
+    units_of,
+)
 
 PREPARE_S = 0.0005
+ONLY = Catalog(programs={MODEL: program(node("only"))})
+"""A model whose program has one node."""
 
 Seconds = Callable[[DispatchBatch, int], float]
 """Seconds of one step of a batch with so many units."""
@@ -181,3 +194,23 @@ class Timed(World):
         )
         self.executed.append(event)
         self.tell(event)
+
+
+def tenant_of(request_id):
+    return request_id.partition("-")[0]
+
+
+def steps_of(kind=UnitKind.DIFFUSION_STEP, *, max_batch=1, steps=None, shape="16x3x6x6"):
+    """A loop of as many steps as the request has, each of one kind."""
+
+    def plan(spec, loop, instance):
+        count = steps or spec.sampling.steps
+        return [
+            replace(
+                unit(loop, n, count, kind=kind, max_batch=max_batch, instance=instance),
+                cost_shape=shape,
+            )
+            for n in range(count)
+        ]
+
+    return plan

@@ -386,3 +386,9 @@ class World:
 
     def reserved(self) -> dict[str, float]:
         return {name: amount for name, amount in self.core.reserved.items() if amount}
+
+
+def denoising(world: World, step: int) -> bool:
+    """Whether denoise step `step` (from 1) is in flight."""
+    batches = [b for w in world.workers.values() for b in w.batches.values()]
+    return any(f"/{step - 1}" in u and "denoise" in u for b in batches for u in b.unit_ids)
