@@ -11,6 +11,7 @@ import pytest
 from fastvideo.api.events.v1 import log_pb2, log_pb2_grpc
 from fastvideo.events.catalog import new_event
 from fastvideo.events.memory import MemoryEventStore
+from fastvideo.events.postgres import PostgresEventStore
 from fastvideo.events.reading.reader import LogReader
 from fastvideo.events.reading.tailing import LogFollower
 from fastvideo.events.records import AppendCommand, StoredEvent, StreamAppend
@@ -30,7 +31,7 @@ MESSAGE = "x" * 16_384
 READ_AHEAD_MAX = EVENTS // 4
 
 
-class CountingStore(MemoryEventStore):
+class CountingMemory(MemoryEventStore):
     """Counts events that were read."""
 
     events_read = 0
@@ -43,14 +44,38 @@ class CountingStore(MemoryEventStore):
         return events
 
 
-async def a_large_log() -> CountingStore:
-    log = CountingStore()
+class CountingPostgres(PostgresEventStore):
+    """As above."""
+
+    events_read = 0
+
+    async def read_partition(
+        self, partition: int, after_offset: int = 0, limit: int = 1000
+    ) -> tuple[StoredEvent, ...]:
+        events = await super().read_partition(partition, after_offset, limit)
+        self.events_read += len(events)
+        return events
+
+
+CountingStore = CountingMemory | CountingPostgres
+
+
+@pytest.fixture(params=["memory", pytest.param("postgres", marks=pytest.mark.slow)])
+async def large_log(request: pytest.FixtureRequest) -> AsyncIterator[CountingStore]:
+    """A log that is much more than what is read ahead."""
+    if request.param == "memory":
+        log: CountingStore = CountingMemory()
+    else:
+        opened = await CountingPostgres.open(request.getfixturevalue("postgres_dsn"))
+        assert isinstance(opened, CountingPostgres)
+        log = opened
     metadata = EventMetadata(occurred_at=datetime(2026, 1, 2, tzinfo=UTC))
     payload = RequestLogged(level="info", message=MESSAGE)
     for first in range(0, EVENTS, 1_000):
         events = tuple(new_event(f"e{first + i}", payload, metadata) for i in range(1_000))
         await log.append(AppendCommand((StreamAppend("request-r", events),)))
-    return log
+    yield log
+    await log.close()
 
 
 @asynccontextmanager
@@ -60,6 +85,7 @@ async def served(log: CountingStore) -> AsyncIterator["EventLogServiceAsyncStub"
     unused = cast(Any, None)
     parts = EventLogParts(
         log=log,
+        tail=unused,
         reader=reader,
         follower=LogFollower(reader),
         index=unused,
@@ -83,9 +109,10 @@ async def served(log: CountingStore) -> AsyncIterator["EventLogServiceAsyncStub"
         yield log_pb2_grpc.EventLogServiceStub(channel)
 
 
-async def test_a_slow_follower_holds_back_the_reading_and_misses_nothing() -> None:
-    log = await a_large_log()
-    async with served(log) as stub:
+async def test_a_slow_follower_holds_back_the_reading_and_misses_nothing(
+    large_log: CountingStore,
+) -> None:
+    async with served(large_log) as stub:
         call = stub.SubscribeEvents(log_pb2.SubscribeEventsRequest())
         offsets: list[int] = []
         async with aclosing(cast(Any, aiter(call))) as told:
@@ -94,7 +121,7 @@ async def test_a_slow_follower_holds_back_the_reading_and_misses_nothing() -> No
                     continue
                 offsets.append(response.entry.event.offset)
                 if len(offsets) == 1:
-                    assert await settled(log) < READ_AHEAD_MAX
+                    assert await settled(large_log) < READ_AHEAD_MAX
                 if len(offsets) == EVENTS:
                     break
         call.cancel()
@@ -102,16 +129,15 @@ async def test_a_slow_follower_holds_back_the_reading_and_misses_nothing() -> No
 
 
 async def test_a_follower_that_leaves_in_the_middle_is_no_error(
-    caplog: pytest.LogCaptureFixture,
+    large_log: CountingStore, caplog: pytest.LogCaptureFixture
 ) -> None:
-    log = await a_large_log()
-    async with served(log) as stub:
+    async with served(large_log) as stub:
         call = stub.SubscribeEvents(log_pb2.SubscribeEventsRequest())
         await call.read()
-        assert await settled(log) < READ_AHEAD_MAX
+        assert await settled(large_log) < READ_AHEAD_MAX
         call.cancel()
         # It has left its place once it is told so.
-        await settled(log)
+        await settled(large_log)
     assert [record for record in caplog.records if record.levelname == "ERROR"] == []
 
 
