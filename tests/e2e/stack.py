@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 PROGRAM = str(Path(sys.executable).with_name("fastvideo"))
 START_S_MAX = 180.0
-COMMAND_S_MAX = 90.0
+COMMAND_S_MAX = 180.0
 READ_MAX = 1000
 
 

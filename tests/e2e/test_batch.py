@@ -10,8 +10,6 @@ import pytest
 
 from tests.e2e.stack import Stack, poll
 
-pytestmark = pytest.mark.timeout(180)
-
 
 def lines(path: Path, *items: dict[str, Any]) -> Path:
     path.write_text("".join(json.dumps(item) + "\n" for item in items))

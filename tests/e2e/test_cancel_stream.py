@@ -19,7 +19,7 @@ PROMPT = "a green two moving up"
 OUTPUTS = OutputSpec(video=True, preview=True, sheet=True, latents=True)
 # Long enough that the cancel comes before anything is written.
 SAMPLING = SamplingOverrides(steps=60, seed=21)
-WAIT_S_MAX = 60.0
+WAIT_S_MAX = 120.0
 
 
 async def _ended(client: AsyncClient, request_id: str) -> list[Event]:

@@ -16,7 +16,6 @@ ADDRESS = "127.0.0.1:50051"
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(180)
 def test_every_block_runs(
     stack: Stack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:

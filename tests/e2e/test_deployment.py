@@ -9,7 +9,6 @@ import pytest
 from tests.e2e import patient_http as httpx
 from tests.e2e.stack import Stack, poll
 
-pytestmark = pytest.mark.timeout(180)
 MODEL = "moving-digits"
 
 

@@ -13,7 +13,6 @@ from tests.e2e import patient_http as httpx
 from tests.e2e.stack import Stack, poll
 from tests.e2e.test_cancel import check_stopped
 
-pytestmark = pytest.mark.timeout(180)
 STEPS = 900
 
 

@@ -14,7 +14,7 @@ from tests.e2e.stack import Stack
 STEPS = 4
 # What is found for one request: its own events, and those of the shard that name it.
 OF_A_REQUEST = {"request.accepted", "request.completed", "trace.step", "trace.scheduler"}
-TAIL_S_MAX = 60.0
+TAIL_S_MAX = 120.0
 
 
 @pytest.fixture(scope="module")

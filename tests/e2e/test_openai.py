@@ -15,7 +15,6 @@ from tests.e2e.stack import Stack, poll
 openai = pytest.importorskip("openai")
 
 pytestmark = [
-    pytest.mark.timeout(180),
     pytest.mark.filterwarnings("ignore:The Sora API is scheduled:DeprecationWarning"),
 ]
 MODEL = "moving-digits"

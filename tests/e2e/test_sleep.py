@@ -14,8 +14,8 @@ from tests.e2e.stack import Stack, poll
 
 PROMPT = "a yellow two moving up"
 SAMPLING = SamplingOverrides(steps=6, seed=5)
-CALL_S_MAX = 30.0
-WAIT_S_MAX = 60.0
+CALL_S_MAX = 120.0
+WAIT_S_MAX = 120.0
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from fastvideo.scheduling.events import BatchExecuted
 from fastvideo.scheduling.work import StepResult, UnitKind
 
 POCKET = "tests.families.pocket"
-WAIT_S_MAX = 60.0
+WAIT_S_MAX = 120.0
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -34,7 +34,7 @@ from tests.plugins.waiting import eventually
 
 # A PNG by its first bytes, which is what the gateway looks at.
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(64)
-WAIT_S = 40.0
+WAIT_S = 120.0
 LISTEN = "127.0.0.1:0"
 
 

@@ -19,7 +19,7 @@ from fastvideo.model.caching import CacheOutcome
 from fastvideo.requests.types import Capture, OutputSpec, RequestKind
 from fastvideo.scheduling.policy import SchedulingPolicy
 
-WAIT_S_MAX = 60.0
+WAIT_S_MAX = 120.0
 PROMPT = "a red three moving left"
 NOISY: dict[str, Any] = {"prompt": PROMPT, "sampler": "flow_sde", "seed": 7, "steps": 5}
 CAPTURING = OutputSpec(video=True, capture=Capture.BEHAVIOR)

@@ -20,7 +20,7 @@ from tests.families.served import Log, logged, run
 from tests.spans import recorded_spans
 
 PROMPT = "a red three moving left"
-WAIT_S_MAX = 100.0
+WAIT_S_MAX = 120.0
 STEPS = 6
 DETAIL = OutputSpec(video=True, trace=TraceLevel.DETAIL)
 # What the summary may take of a step: its state's digest, and the event that tells of it.

@@ -31,7 +31,7 @@ from fastvideo.model.documents import InvalidDocument
 from fastvideo.requests.types import OutputSpec, RequestKind
 
 PROMPT = "a red three moving left"
-WAIT_S_MAX = 60.0
+WAIT_S_MAX = 120.0
 
 
 @pytest.fixture(scope="module")

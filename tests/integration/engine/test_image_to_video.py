@@ -16,7 +16,7 @@ from fastvideo.media.images import Pixels
 from fastvideo.requests.types import RequestKind
 
 PROMPT = "a red three moving right"
-WAIT_S_MAX = 60.0
+WAIT_S_MAX = 120.0
 
 
 @pytest.fixture(scope="module")

@@ -24,7 +24,7 @@ from fastvideo.scheduling.work import (
     WorkUnit,
 )
 
-WAIT_S_MAX = 60.0
+WAIT_S_MAX = 120.0
 STEPS = 6
 BAD_STEP = 3
 

@@ -11,7 +11,7 @@ from fastvideo.engine.results import RequestHandle
 from fastvideo.requests.types import OutputSpec
 from fastvideo.scheduling.policy import SchedulingPolicy
 
-WAIT_S_MAX = 60.0
+WAIT_S_MAX = 120.0
 LONG: dict[str, Any] = {"prompt": "a blue seven moving up", "steps": 40, "seed": 3}
 SHORT: dict[str, Any] = {"prompt": "a red three moving left", "steps": 3, "seed": 4}
 # One place, and a request with more urgency takes it at once.

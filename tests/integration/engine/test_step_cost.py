@@ -14,7 +14,7 @@ from fastvideo.models.wan.loops.denoise import DenoiseKernel
 from fastvideo.scheduling.core import SchedulerCore
 
 PROMPT = "a red three moving left"
-WAIT_S_MAX = 100.0
+WAIT_S_MAX = 120.0
 STEPS = 20
 # Deciding, claiming, hashing and planning, a step of the embedded model.
 OVERHEAD_S_MAX = 0.004

@@ -18,7 +18,7 @@ from tests.integration.gateway.worlds import World, gateway_config, submit_messa
 from tests.plugins.http import Answer, call
 
 AT_ONCE = 50
-WAIT_S = 60.0
+WAIT_S = 120.0
 DONE = RequestCompleted(metrics=RequestMetrics(total_seconds=1.0, units=1))
 
 

@@ -17,7 +17,7 @@ from tests.integration.gateway.worlds import World, submit_message
 from tests.plugins.http import call
 
 JSON = "Content-Type: application/json"
-WAIT_S = 30.0
+WAIT_S = 120.0
 
 
 @asynccontextmanager

@@ -22,7 +22,7 @@ from tests.integration.gateway.test_event_log import shared_batch
 from tests.integration.gateway.worlds import World, gateway_config, world_of
 
 PROGRAM = str(Path(sys.executable).with_name("fastvideo"))
-COMMAND_S_MAX = 60.0
+COMMAND_S_MAX = 180.0
 
 
 @dataclass(frozen=True)

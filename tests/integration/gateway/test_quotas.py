@@ -40,7 +40,7 @@ from tests.plugins.redis import OwnRedis
 from tests.plugins.waiting import eventually
 
 TENANT = "default"
-WAIT_S = 40.0
+WAIT_S = 120.0
 QUOTAS = (
     ("QUOTA_REQUESTS", "requests_per_minute"),
     ("QUOTA_LIVE_REQUESTS", "live_requests_max"),

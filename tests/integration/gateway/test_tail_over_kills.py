@@ -59,7 +59,6 @@ async def write(dsn: str) -> None:
 
 
 @pytest.mark.row("REQ-07")
-@pytest.mark.timeout(150)
 async def test_a_tail_goes_on_over_kills(postgres_dsn: str) -> None:
     address = f"127.0.0.1:{free_port()}"
     seen: list[str] = []

@@ -20,7 +20,7 @@ from fastvideo.local.status import PartStatus, StackStatus, stack_status
 
 STAND_IN = Path(__file__).parent / "stand_in"
 REPOSITORY = Path(__file__).parents[3]
-_COMMAND_TIMEOUT_S = 90.0
+_COMMAND_TIMEOUT_S = 180.0
 
 
 def wait_until(condition: Callable[[], bool], timeout_s: float, what: str) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from tests.plugins.servers import free_port
 
-WAIT_S_MAX = 60.0
+WAIT_S_MAX = 120.0
 SIZE = 2
 
 

@@ -27,7 +27,7 @@ from fastvideo.replay.types import (
 )
 from fastvideo.requests.types import Capture, OutputSpec, RequestStatus, TextPart
 
-WAIT_S_MAX = 60.0
+WAIT_S_MAX = 120.0
 STEPS = 6
 MODEL = "moving-digits"
 

@@ -25,7 +25,7 @@ from fastvideo.replay.types import (
 from fastvideo.requests.types import RequestStatus
 from fastvideo.scheduling.traces import CacheAccess, CacheAccessed
 
-WAIT_S_MAX = 60.0
+WAIT_S_MAX = 120.0
 MODEL = "moving-digits"
 
 

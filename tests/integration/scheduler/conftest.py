@@ -30,7 +30,7 @@ from fastvideo_scheduler.config import Config
 from tests.integration.scheduler.scripted_worker import MODEL, ScriptedWorker
 from tests.unit.scheduling.world import request
 
-WAIT_S = 30.0
+WAIT_S = 120.0
 # Of schedulers of tests in which a worker is lost by its silence.
 LOSES_SOON: dict[str, Any] = {"worker_timeout_s": 1.0}
 

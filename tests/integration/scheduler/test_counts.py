@@ -23,8 +23,6 @@ from tests.integration.scheduler.conftest import Stage, until
 from tests.integration.scheduler.scripted_worker import ScriptedWorker
 from tests.integration.scheduler.test_recovery import UNITS, moved_over
 
-pytestmark = pytest.mark.timeout(90)
-
 
 class Measured:
     """What the meters of the test's process have measured."""

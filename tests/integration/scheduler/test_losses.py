@@ -9,8 +9,6 @@ import sys
 import time
 from contextlib import contextmanager
 
-import pytest
-
 from fastvideo.events.migrate import upgrade
 from tests.integration.scheduler.conftest import LOSES_SOON, WAIT_S, Stage, staged, until
 from tests.integration.scheduler.scripted_worker import MODEL, ScriptedWorker
@@ -293,6 +291,3 @@ async def until_elected(stage: Stage, times: int) -> None:
             return
         assert time.monotonic() < deadline, "nobody was elected"
         await asyncio.sleep(0.02)
-
-
-pytestmark = pytest.mark.timeout(90)

@@ -1,7 +1,5 @@
 """What a worker notes becomes events of the shard's stream; a successor passes over them."""
 
-import pytest
-
 from fastvideo.deployment.catalog import Catalog
 from fastvideo.model.caching import CacheClass, CacheLookup, CacheOutcome
 from fastvideo.scheduling.deployed import DeployedModels
@@ -11,8 +9,6 @@ from fastvideo_scheduler.recovery import RecoverySource, recover
 from tests.integration.scheduler.conftest import Stage, until
 from tests.integration.scheduler.scripted_worker import MODEL
 from tests.integration.scheduler.test_recovery import saved, settled
-
-pytestmark = pytest.mark.timeout(90)
 
 HIT = CacheLookup(cache_class=CacheClass.TEXT_ENCODER_OUTPUT, outcome=CacheOutcome.HIT)
 ACCESSED = CacheAccessed(

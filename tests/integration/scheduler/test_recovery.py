@@ -23,8 +23,6 @@ from fastvideo_scheduler.recovery import Recovered, RecoverySource, recover
 from tests.integration.scheduler.conftest import WAIT_S, Stage, until
 from tests.integration.scheduler.scripted_worker import MODEL, ScriptedWorker
 
-pytestmark = pytest.mark.timeout(90)
-
 UNITS = 1 + 30 + 3 + 1
 
 

@@ -3,8 +3,6 @@
 import asyncio
 from dataclasses import replace
 
-import pytest
-
 from fastvideo.events.catalog import event_of
 from fastvideo.events.types import Event
 from fastvideo.scheduling.events import WorkerAttached
@@ -14,8 +12,6 @@ from fastvideo.scheduling.work import ModelState
 from fastvideo_scheduler.app import RunningScheduler
 from tests.integration.scheduler.conftest import WAIT_S, Stage, until
 from tests.integration.scheduler.scripted_worker import MODEL, ScriptedWorker
-
-pytestmark = pytest.mark.timeout(90)
 
 
 class Reweighted(ScriptedWorker):

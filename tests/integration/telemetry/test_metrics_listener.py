@@ -19,7 +19,7 @@ from fastvideo.telemetry.exposition import ScrapedMeterProvider
 from tests.plugins.certificates import Authority
 from tests.plugins.http import call
 
-WAIT_S = 20.0
+WAIT_S = 120.0
 ANYWHERE = TelemetryConfig(metrics_listen="127.0.0.1:0")
 
 

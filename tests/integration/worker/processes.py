@@ -16,7 +16,7 @@ import pytest
 from fastvideo.api.worker.v1 import worker_pb2, worker_pb2_grpc
 from tests.integration.worker.surroundings import Surroundings
 
-START_S_MAX = 60.0
+START_S_MAX = 180.0
 
 
 @dataclass

@@ -28,7 +28,7 @@ from fastvideo.scheduling.events import (
 )
 from fastvideo.scheduling.work import WorkPlan
 
-WAIT_S_MAX = 30.0
+WAIT_S_MAX = 120.0
 
 
 class SchedulerClient:

@@ -28,7 +28,7 @@ from fastvideo.rpc.channel import open_channel
 from fastvideo.rpc.errors import from_rpc_error
 from fastvideo.scheduling.traces import ComponentsTraced
 
-WAIT_S_MAX = 60.0
+WAIT_S_MAX = 120.0
 Attach = Callable[..., Any]
 MakeSpec = Callable[..., RequestSpec]
 
