@@ -81,7 +81,7 @@ def _candidate(one: Candidate) -> tuple[str, ...]:
     known = one.price is not PriceSource.UNKNOWN
     return (
         one.engine_id,
-        _seconds(one.total_seconds),
+        _seconds(one.done_seconds),
         _seconds(one.wait_seconds),
         _seconds(one.device_seconds) if known else "unknown",
         one.price.value,

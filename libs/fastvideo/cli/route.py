@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fastvideo.cli.options import AsJson, gateway_target
+from fastvideo.errors import InvalidField
 
 if TYPE_CHECKING:
     from fastvideo.deployment.card import EngineOffer
@@ -57,6 +58,10 @@ def route(
     from fastvideo.deployment.fleet import choose
     from fastvideo.deployment.routed import read_routed
 
+    if not card and not gateway:
+        raise InvalidField(
+            "--card", "", "engines to choose among: --card FILE, --gateway HOST:PORT"
+        )
     asked = read_routed(request, Catalog.load(packages=tuple(family or ())))
     offers = [offer for path in card or () for offer in read_offers(path)]
     offers += [offer for address in gateway or () for offer in _asked_now(address)]

@@ -68,6 +68,11 @@ class Candidate:
         """What the choice goes by."""
         return self.wait_seconds + self.device_seconds - self.warm_seconds
 
+    @property
+    def done_seconds(self) -> float:
+        """When it would be done: what is cached is worth no more there than all of the work."""
+        return self.wait_seconds + max(0.0, self.device_seconds - self.warm_seconds)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Route:

@@ -13,8 +13,10 @@ from fastvideo.cli.offers import offers_record
 from fastvideo.deployment.card import EngineLoad, EngineOffer
 from fastvideo.deployment.catalog import Catalog, CatalogEntry
 from fastvideo.deployment.offer import deployment_card
-from fastvideo.errors import FastVideoError, NotFound, Unavailable
+from fastvideo.deployment.routed import read_routed
+from fastvideo.errors import FastVideoError, InvalidField, NotFound, Unavailable
 from fastvideo.model.documents import InvalidDocument
+from fastvideo.scheduling.affinity import text_keys
 from fastvideo.scheduling.cost import CostEstimator
 
 MODEL = "moving-digits"
@@ -94,6 +96,19 @@ def test_a_request_that_nobody_can_take_now_says_so(tmp_path: Path, asked: Path)
     with pytest.raises(Unavailable) as refused:
         route(asked, "--card", card_file(tmp_path, "a", 1.0, ready_models=()))
     assert refused.value.reason == "NO_ENGINE_READY"
+
+
+def test_without_engines_it_is_said_how_to_name_some(asked: Path) -> None:
+    with pytest.raises(InvalidField, match="--card FILE, --gateway HOST:PORT"):
+        route(asked)
+
+
+def test_nothing_is_done_before_it_is_asked(tmp_path: Path, asked: Path) -> None:
+    spec = read_routed(asked, Catalog.load()).spec
+    warm = card_file(tmp_path, "warm", 0.1, warm_keys=text_keys(spec))
+    assert json.loads(route(asked, "--card", warm, "--json"))["candidates"][0]["warm_seconds"] > 0.1
+    assert " 0 s " in route(asked, "--card", warm)
+    assert "-" not in route(asked, "--card", warm).partition("warm  ")[2]
 
 
 def test_a_card_that_is_none_is_refused(tmp_path: Path, asked: Path) -> None:
