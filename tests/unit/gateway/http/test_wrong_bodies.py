@@ -83,6 +83,11 @@ async def test_a_reference_to_no_image_is_refused() -> None:
             "num_inference_steps is 0; allowed: 1 to 1000",
         ),
         (
+            InvalidField("inputs", "without image", "an image", reason="IMAGE_REQUIRED"),
+            "input_reference",
+            "input_reference is missing; what was asked for starts from an image",
+        ),
+        (
             InvalidField("inputs[1].image.role", "image", "prompt"),
             "input_reference",
             "input_reference is 'image'; allowed: prompt",

@@ -39,6 +39,9 @@ _PARAMETERS: Final[Mapping[str, str]] = {
     "chunk": "input_reference",
     "idempotency_key": "Idempotency-Key",
 }
+_MESSAGES: Final[Mapping[str, str]] = {
+    "IMAGE_REQUIRED": "input_reference is missing; what was asked for starts from an image",
+}
 # Of what has no parameter of its own: the part of one.
 _PARTS: Final[Mapping[str, str]] = {
     "sampling.width": "the width of size",
@@ -64,7 +67,7 @@ def openai_failed(error: FastVideoError) -> Failed:
 
 
 def _failed(record: ErrorRecord, status: int) -> Failed:
-    field, message = record.field, record.message
+    field, message = record.field, _MESSAGES.get(record.reason, record.message)
     param = _PARAMETERS.get(field, field)
     if param != field:
         message = message.replace(field, _PARTS.get(field, param))
