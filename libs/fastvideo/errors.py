@@ -21,7 +21,17 @@ Domain errors know no transport: the gateway maps them to gRPC and HTTP.
 
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
-from typing import ClassVar, Self
+from typing import ClassVar, Final, Self
+
+_NAME_CHARACTERS_MAX: Final = 100
+
+
+def meant_name(given: str, names: Iterable[str]) -> str:
+    """Which of the names was probably meant by one that there is not; empty when none was."""
+    # To compare takes time with the length, and whoever gives a name may give any length.
+    if len(given) > _NAME_CHARACTERS_MAX:
+        return ""
+    return next(iter(get_close_matches(given, list(names), 1)), "")
 
 
 class FastVideoError(Exception):
@@ -69,8 +79,8 @@ class InvalidField(FastVideoError):
         """A name that nothing has, with the one that may have been meant and all that there are."""
         names = list(known)
         allowed = ", ".join(names) or "nothing"
-        meant = get_close_matches(field.rpartition(".")[2], names, 1)
-        near = "".join(f"did you mean {name}? " for name in meant)
+        meant = meant_name(field.rpartition(".")[2], names)
+        near = f"did you mean {meant}? " if meant else ""
         return cls.retold(
             f"{field} is not known; {near}allowed: {allowed}",
             field=field,

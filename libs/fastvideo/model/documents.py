@@ -3,7 +3,6 @@
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
-from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
 from types import NoneType, UnionType
@@ -12,7 +11,7 @@ from typing import Any, Final, TypeVar, Union, get_args, get_origin, get_type_hi
 import yaml
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
-from fastvideo.errors import ContractViolation
+from fastvideo.errors import ContractViolation, meant_name
 
 T = TypeVar("T")
 
@@ -147,9 +146,8 @@ def parse(cls: type[T], data: Mapping[str, Any], source: str) -> T:
 def unknown_field(name: str, known: Iterable[str]) -> str:
     """What is told of a key that there is not, with the one that may be meant."""
     names = sorted(known)
-    near = get_close_matches(name, names, 1)
-    if near:
-        return f"unknown field; did you mean {near[0]}?"
+    if meant := meant_name(name, names):
+        return f"unknown field; did you mean {meant}?"
     return f"unknown field; known: {', '.join(names)}" if names else "unknown field"
 
 

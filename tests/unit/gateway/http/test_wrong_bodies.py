@@ -1,5 +1,6 @@
 """A body that is wrong is told where, and what would be right."""
 
+import time
 from typing import Any
 
 import pytest
@@ -25,6 +26,12 @@ def test_a_name_that_is_not_known_is_answered_with_the_one_that_is_meant() -> No
     error = refused(num_inference_step=4)
     assert (error.field, error.reason) == ("num_inference_step", "UNKNOWN_FIELD")
     assert "did you mean num_inference_steps?" in error.message
+
+
+def test_a_name_of_any_length_is_refused_quickly() -> None:
+    began_s = time.thread_time()
+    assert refused(**{"n" * 5_000_000: 4}).reason == "UNKNOWN_FIELD"
+    assert time.thread_time() - began_s < 2.0
 
 
 def test_within_a_part_the_names_are_those_of_the_part() -> None:
