@@ -16,7 +16,13 @@ from typing import Any, Final, Protocol, TypeVar
 
 import grpc
 
-from fastvideo.errors import Cancelled, FailedPrecondition, InvalidField, Unavailable
+from fastvideo.errors import (
+    Cancelled,
+    DeadlineExceeded,
+    FailedPrecondition,
+    InvalidField,
+    Unavailable,
+)
 from fastvideo.rpc import handshakes
 from fastvideo.rpc.errors import from_rpc_error
 from fastvideo.rpc.tls import ClientTls
@@ -131,12 +137,19 @@ async def call(
     """
     deadline = time.monotonic() + policy.timeout_s
     backoff = Backoff(policy)
+    away: Unavailable | None = None
     while True:
         left_s = deadline - time.monotonic()
         try:
             with typed_errors():
                 return await method(request, timeout=max(left_s, 0.001))
+        except DeadlineExceeded as error:
+            # Of a last try with too little time; that nobody answered before is why.
+            if away is None:
+                raise
+            raise away from error
         except Unavailable as error:
+            away = error
             if error.reason in handshakes.REASONS:
                 raise
             if why is not None and handshakes.looks_closed(error.message):
