@@ -90,6 +90,26 @@ def test_a_worker_announces_its_budget_and_the_policy_adds_the_rest():
     }
 
 
+def test_of_what_a_worker_announces_the_policy_only_takes_away_and_a_role_goes_first():
+    controller = AdmissionController(
+        resident_requests_max=4,
+        worker_budget={"memory_bytes/activations": 500, "memory_bytes/caches": 30, "io_slots": 9},
+        role_budgets={"decode": {"memory_bytes/caches": 20, "compute_slots": 1}},
+    )
+    memory = {"activations": 100, "caches": 100}
+    budgets = {
+        role: controller.ledger(
+            WorkerAttached(compute_slots=2, io_slots=2, memory_bytes=memory, role=role)
+        ).budget
+        for role in ("", "decode")
+    }
+    for role, caches, slots in (("", 30, 2), ("decode", 20, 1)):
+        assert budgets[role]["memory_bytes/activations"] == 100
+        assert budgets[role]["memory_bytes/caches"] == caches
+        assert budgets[role]["compute_slots"] == slots
+        assert budgets[role]["io_slots"] == 2
+
+
 def test_all_or_nothing_is_reserved():
     ledger = Ledger({"a": 5, "b": 1})
     with pytest.raises(ContractViolation):
