@@ -1,6 +1,5 @@
 """What every bus does."""
 
-import asyncio
 import secrets
 import time
 from collections.abc import AsyncIterator, Sequence
@@ -91,7 +90,7 @@ async def test_publishing_a_message_again_adds_nothing(world: World) -> None:
 
 async def test_messages_published_together_keep_their_order(world: World) -> None:
     sent = [world.message() for _ in range(100)]
-    await asyncio.gather(*map(world.bus.publish, sent))
+    await world.bus.publish(*sent, *sent[:3])
     got = await fetch_all(await world.consumer(), len(sent))
     assert ids(got) == [message.message_id for message in sent]
 

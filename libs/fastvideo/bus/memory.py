@@ -38,7 +38,13 @@ class MemoryBus:
     def retention_s(self) -> float:
         return self._retention_s
 
-    async def publish(self, message: BusMessage) -> None:
+    async def publish(self, *messages: BusMessage) -> None:
+        for message in messages:
+            self._keep(message)
+        async with self._arrived:
+            self._arrived.notify_all()
+
+    def _keep(self, message: BusMessage) -> None:
         if message.message_id in self._ids:
             return
         self._sequence += 1
@@ -47,8 +53,6 @@ class MemoryBus:
         if len(self._messages) > self._messages_max:
             oldest = self._messages.pop(next(iter(self._messages)))
             self._ids.discard(oldest.message_id)
-        async with self._arrived:
-            self._arrived.notify_all()
 
     async def incarnation(self) -> str:
         return str(self._connections)

@@ -20,6 +20,7 @@ from nats.js.api import (
     ConsumerConfig,
     DeliverPolicy,
     Header,
+    PubAck,
     RetentionPolicy,
     StorageType,
     StreamConfig,
@@ -85,13 +86,26 @@ class NatsBus:
         except TimeoutError as error:
             raise Unavailable(f"NATS does not answer in {timeout_s} s", subject="nats") from error
 
-    async def publish(self, message: BusMessage) -> None:
-        headers = {**message.headers, Header.MSG_ID.value: message.message_id}
-        await self.call(
-            lambda: self._js.publish(
-                message.subject, message.data, stream=self._config.stream, headers=headers
-            )
-        )
+    async def publish(self, *messages: BusMessage) -> None:
+        await self.call(lambda: self._publish(messages))
+
+    async def _publish(self, messages: Sequence[BusMessage]) -> None:
+        acknowledged: list[asyncio.Future[PubAck]] = []
+        try:
+            for message in messages:
+                headers = {**message.headers, Header.MSG_ID.value: message.message_id}
+                acknowledged.append(
+                    await self._js.publish_async(
+                        message.subject, message.data, stream=self._config.stream, headers=headers
+                    )
+                )
+            for answer in await asyncio.gather(*acknowledged, return_exceptions=True):
+                if isinstance(answer, BaseException):
+                    raise answer
+        finally:
+            # The client keeps a place for each that is awaited.
+            for answered in acknowledged:
+                answered.cancel()
 
     async def incarnation(self) -> str:
         return str((await self._ensure_stream()).created)

@@ -71,8 +71,8 @@ class Bus(Protocol):
         """How long a message is kept."""
         ...
 
-    async def publish(self, message: BusMessage) -> None:
-        """Store a message; returns once it is acknowledged."""
+    async def publish(self, *messages: BusMessage) -> None:
+        """Store messages in their order; returns once all are acknowledged."""
         ...
 
     async def incarnation(self) -> str:

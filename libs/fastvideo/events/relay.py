@@ -222,8 +222,7 @@ class PartitionRelay:
         step = self._parts.limits.in_flight_max
         for start in range(0, len(events), step):
             some = events[start : start + step]
-            messages = [bus_message(event, self._parts.encode) for event in some]
-            await asyncio.gather(*map(self._bus.publish, messages))
+            await self._bus.publish(*(bus_message(event, self._parts.encode) for event in some))
 
     async def _move(self, cursor: int) -> None:
         self._cursor = cursor

@@ -206,6 +206,8 @@ class Leader:
             # The core decides on what the log will have, so that it decides the same again.
             event, traces = take_notes(event)
         await self.take(event, report=event, traces=traces, weights=weights, committed=committed)
+        # What the worker waits for goes out now, and the rest after it.
+        await asyncio.sleep(0)
         if isinstance(event, BatchExecuted):
             self._spans.end_batch(event)
         elif isinstance(event, WorkerLost):

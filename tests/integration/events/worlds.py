@@ -72,8 +72,8 @@ class WrappedBus:
     def retention_s(self) -> float:
         return self.inner.retention_s
 
-    async def publish(self, message: BusMessage) -> None:
-        await self.inner.publish(message)
+    async def publish(self, *messages: BusMessage) -> None:
+        await self.inner.publish(*messages)
 
     async def incarnation(self) -> str:
         return await self.inner.incarnation()

@@ -105,10 +105,12 @@ class UsageFollower:
                 reading = reading or asyncio.create_task(self._take_in(subscription), name="usage")
                 done, _ = await asyncio.wait({reading}, timeout=CHECK_EVERY_S)
                 if done:
+                    # Taking in was an answer too.
                     reading.result()
                     reading = None
-                if filled:
+                elif filled:
                     await self._ledger.check()
+                if filled:
                     self._on_answer(True)
         finally:
             if reading is not None:
