@@ -52,7 +52,7 @@ def show_trace(
                 return await _of_request(config, folder, client, request_id)
 
         view = run(get(), traced=False)
-    nodes = view.roots if every else tuple(map(fold, view.roots))
+    nodes = view.roots if every else fold(view.roots)
     if as_json:
         print_json(tree_record(view, nodes))
     else:

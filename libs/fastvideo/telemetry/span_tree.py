@@ -163,18 +163,17 @@ def _covered(children: Iterable[TraceNode], start_ns: int, end_ns: int) -> float
 # -- alike -------------------------------------------------------------------------------
 
 
-def fold(node: TraceNode) -> TraceNode:
-    """The node with siblings that are alike as one, all the way down; failures stay alone."""
-    return replace(node, children=_folded(node.children))
+def fold(nodes: Sequence[TraceNode]) -> tuple[TraceNode, ...]:
+    """Those that are alike as one, all the way down; failures stay alone.
 
-
-def _folded(nodes: Sequence[TraceNode]) -> tuple[TraceNode, ...]:
+    Roots too: while a request runs, the span of it is not there yet that its batches are under.
+    """
     groups: dict[tuple[str, ...], list[TraceNode]] = defaultdict(list)
     for node in nodes:
         alone = node.span_id if _fails(node) else ""
         groups[node.service, node.kind, node.name, node.detail, alone].append(node)
     folded = [
-        fold(node)
+        replace(node, children=fold(node.children))
         for group in groups.values()
         for node in ([_merged(group)] if len(group) > ALIKE_MAX else group)
     ]

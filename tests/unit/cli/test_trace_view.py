@@ -115,7 +115,7 @@ def view() -> TraceView:
 def drawn(shown: TraceView) -> str:
     console = Console(width=WIDTH, color_system=None, highlight=False, soft_wrap=True)
     with console.capture() as captured:
-        console.print(tree_text(shown, tuple(map(fold, shown.roots)), console.width))
+        console.print(tree_text(shown, fold(shown.roots), console.width))
     return "".join(f"{line.rstrip()}\n" for line in captured.get().splitlines())
 
 
@@ -139,7 +139,7 @@ def test_the_record_has_every_span_and_what_failed() -> None:
 
 
 def test_a_narrow_terminal_loses_the_picture_and_no_word() -> None:
-    text = tree_text(view(), tuple(map(fold, view().roots)), 40).plain
+    text = tree_text(view(), fold(view().roots), 40).plain
     for word in (
         "diffusion_step ×20 (40 units)",
         "shared by up to 2 requests",

@@ -84,7 +84,7 @@ def test_what_is_alike_is_one_line_and_a_failure_has_its_own() -> None:
         spans.append(span("step", f"batch-{index}", index * 5, index * 5 + 3, **step))
     (request,) = grow(spans, MINE)
     assert len(request.children) == 200
-    folded = fold(request)
+    [folded] = fold([request])
     alike, failed = folded.children
     assert (alike.count, round(alike.seconds, 6), alike.detail) == (199, 0.796, "diffusion_step")
     assert (failed.count, failed.message) == (1, "a unit failed")
@@ -92,6 +92,16 @@ def test_what_is_alike_is_one_line_and_a_failure_has_its_own() -> None:
     assert (steps.count, round(steps.seconds, 6)) == (199, 0.597)
     assert round(alike.self_seconds, 6) == 0.199
     assert folded.self_seconds == request.self_seconds
+
+
+def test_while_a_request_runs_its_batches_are_one_line_too() -> None:
+    # Its own span is told once it has ended.
+    spans = [
+        span("batch", "request", at, at + 4, span_id=f"batch-{at}", service="scheduler")
+        for at in range(0, 1_000, 5)
+    ]
+    (alike,) = fold(grow(spans, MINE))
+    assert (alike.count, alike.orphan) == (200, True)
 
 
 def test_a_span_whose_parent_is_not_here_is_a_root_that_says_so() -> None:
