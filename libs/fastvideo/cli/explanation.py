@@ -17,7 +17,7 @@ def explain_request(
 ) -> None:
     """Explain a request on standard output, and draw it when a file is named."""
     if png is not None and not png.absolute().parent.is_dir():
-        raise InvalidField("--png", png, "a file in a folder that exists")
+        raise InvalidField("--png", str(png), "a file in a folder that exists")
 
     async def get() -> Explanation:
         async with target.client() as client:

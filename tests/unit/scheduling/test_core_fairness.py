@@ -145,6 +145,31 @@ def test_tokens_and_steps_share_one_budget_of_seconds_at_the_ratio_that_is_set(t
     assert spent["ar"] / spent["video"] == pytest.approx(tokens / steps, rel=0.1)
 
 
+def test_predictions_that_are_wrong_do_not_bend_the_shares_of_kinds():
+    # Of tokens, all predicted alike, every third takes twenty times as long as the others.
+    def plan(spec, loop, instance):
+        kind = UnitKind.AR_TOKEN if spec.request_id.startswith("ar") else UnitKind.DIFFUSION_STEP
+        made = steps_of(kind)(spec, loop, instance)
+        return [replace(u, cost_phase=kind.value) for u in made]
+
+    def seconds(batch, units):
+        if batch.kind is UnitKind.DIFFUSION_STEP:
+            return 0.02
+        return 0.04 if batch.loops[0].request_id == "ar-0" else 0.002
+
+    shares = {UnitKind.AR_TOKEN: 1.0, UnitKind.DIFFUSION_STEP: 1.0}
+    world = Timed(
+        policy=SchedulingPolicy(kind_shares=shares), catalog=ONLY, plan=plan, seconds=seconds
+    )
+    world.attach()
+    for n in range(3):
+        world.submit(f"ar-{n}", steps=1_000)
+        world.submit(f"video-{n}", steps=1_000)
+    world.advance(4.0)
+    spent = world.device_seconds(tenant_of)
+    assert spent["ar"] / spent["video"] == pytest.approx(1.0, rel=0.1)
+
+
 # -- a bounded wait ----------------------------------------------------------------------
 
 

@@ -16,8 +16,9 @@ from fastvideo.scheduling.events import (
     SnapshotRequest,
 )
 from fastvideo.scheduling.policy import SchedulingPolicy, SloClass
+from fastvideo.scheduling.work import ResourceRequest
 from tests.unit.scheduling.moving import Moving
-from tests.unit.scheduling.world import MODEL, Catalog, edge, node, program
+from tests.unit.scheduling.world import MODEL, Catalog, edge, node, program, unit
 
 SAVE_OFTEN = SchedulingPolicy(snapshot_seconds_min=0.0, snapshot_seconds_guess=0.0)
 ONE_PLACE = SchedulingPolicy(
@@ -230,6 +231,40 @@ def test_equal_priority_sets_nobody_aside():
     at_denoise_step(world, "first", 6)
     world.submit("second", priority=1)
     world.tick(10.0)
+    assert world.made(PreemptRequest) == []
+
+
+def test_only_a_place_that_would_do_is_taken_from_anybody():
+    def plan(spec, loop, instance):
+        resources = ResourceRequest(compute=True, memory_bytes={"activations": spec.sampling.width})
+        return [unit(loop, n, 6, resources=resources, instance=instance) for n in range(6)]
+
+    only = Catalog(programs={MODEL: program(node("only"))})
+    world = Moving(policy=ONE_PLACE, catalog=only, plan=plan)
+    world.attach("large", memory=1_000)
+    # Such requests are known to need much.
+    world.submit("teaches", width=200)
+    world.run()
+    world.attach("small", memory=100)
+    for name in ("low-large", "low-small"):
+        world.submit(name, width=10)
+    for _ in range(4):
+        world.step()
+    world.submit("high", width=200, priority=1)
+    world.tick(1.0)
+    # The other one came later, but on a worker that is too small.
+    assert [d.request_id for d in world.made(PreemptRequest)] == ["low-large"]
+
+
+def test_who_waited_too_long_for_its_place_keeps_it():
+    world = Moving(policy=replace(ONE_PLACE, queue_wait_seconds_max=2.0))
+    world.attach()
+    world.submit("first", steps=2, priority=1)
+    world.submit("low", steps=10)
+    world.tick(3.0)
+    at_denoise_step(world, "low", 2)
+    world.submit("high", steps=2, priority=1)
+    world.tick(1.0)
     assert world.made(PreemptRequest) == []
 
 
