@@ -133,7 +133,8 @@ async def test_a_tenant_of_whom_a_newer_gateway_wrote_may_do_nothing_here() -> N
 
         entered = asyncio.Event()
         call = asyncio.create_task(running("a"))
-        await entered.wait()
+        async with asyncio.timeout(30):
+            await entered.wait()
         # A revocation, for all that this program can tell.
         event = replace(event, event_id="evt_new", type="ApiKeyRevoked", schema_version=99)
         await log.append(AppendCommand((StreamAppend("tenant-a", (event,)),)))
