@@ -2,6 +2,7 @@
 
 import asyncio
 import secrets
+from collections import Counter
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -32,6 +33,7 @@ from tests.integration.events.worlds import (
     Effects,
     Faults,
     FaultyBus,
+    LosingBus,
     Note,
     all_echoed,
     decode_message,
@@ -102,6 +104,19 @@ async def test_every_event_has_its_effect_once(world: World) -> None:
         await world.append_inputs(40)
         await eventually(lambda: all_echoed(world.store, 40))
     assert set(effects.calls.values()) == {1}
+
+
+async def test_a_consumer_is_sent_its_types_alone_and_misses_none_that_the_bus_lost(
+    world: World,
+) -> None:
+    effects, bus = Effects(), LosingBus(world.bus)
+    consumer = replace(world.consumer_parts(effects, bus), types=frozenset({"ThingHappened"}))
+    async with running(run_relay(world.relay_parts(), "r")), running(run_consumer(consumer, "c")):
+        await world.append_inputs(30)
+        await eventually(lambda: all_echoed(world.store, 30))
+        await eventually(world.relay_up_to_date)
+    assert effects.calls == Counter({f"in-{i}": 1 for i in range(30)})
+    assert set(bus.sent) == {"ThingHappened"}
 
 
 async def test_duplicates_and_lost_acks_change_nothing(world: World) -> None:

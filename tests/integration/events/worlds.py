@@ -152,3 +152,31 @@ class _FaultyDelivery:
 
     async def nak(self, delay_s: float = 0.0) -> None:
         await self._inner.nak(delay_s)
+
+
+class LosingBus(WrappedBus):
+    """A bus that loses every third message for good, and counts by type what consumers are sent."""
+
+    def __init__(self, inner: Bus) -> None:
+        super().__init__(inner)
+        self.sent: Counter[str] = Counter()
+
+    async def consumer(self, name: str, *subjects: str, ack_wait_s: float) -> BusConsumer:
+        inner = await super().consumer(name, *subjects, ack_wait_s=ack_wait_s)
+        return _LosingConsumer(inner, self.sent)
+
+
+class _LosingConsumer:
+    def __init__(self, inner: BusConsumer, sent: Counter[str]) -> None:
+        self._inner = inner
+        self._sent = sent
+
+    async def fetch(self, limit: int, timeout_s: float) -> Sequence[Delivery]:
+        kept = []
+        for delivery in await self._inner.fetch(limit, timeout_s):
+            self._sent[delivery.message.subject.rsplit(".", 1)[-1]] += 1
+            if self._sent.total() % 3:
+                kept.append(delivery)
+            else:
+                await delivery.ack()
+        return kept
