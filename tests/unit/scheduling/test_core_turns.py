@@ -2,11 +2,19 @@
 
 import pytest
 
-from fastvideo.scheduling.events import CompleteRequest
+from fastvideo.scheduling.events import (
+    CompleteRequest,
+    DispatchBatch,
+    ResidentLoop,
+    WorkerDetached,
+    WorkerReattached,
+)
 from fastvideo.scheduling.policy import SchedulingPolicy
-from fastvideo.scheduling.work import ResourceRequest
+from fastvideo.scheduling.work import ResourceRequest, UnitKind
 from tests.unit.scheduling.timed import ONLY, Timed, steps_of, tenant_of
-from tests.unit.scheduling.world import unit
+from tests.unit.scheduling.world import World, unit
+
+KIND = UnitKind.DIFFUSION_STEP.value
 
 
 @pytest.mark.row("SCH-05")
@@ -104,3 +112,24 @@ def test_units_off_the_step_path_need_no_seconds():
         world.submit(f"r-{n}")
     world.advance(0.005)
     assert len(world.running) == 8
+
+
+def test_a_batch_that_never_arrived_is_charged_to_nobody():
+    kinds = {UnitKind.DIFFUSION_STEP: 1.0}
+    world = World(policy=SchedulingPolicy(kind_shares=kinds), catalog=ONLY, plan=steps_of())
+    world.attach()
+    world.submit(tenant="t")
+    world.prepare()
+    ready = world.core._state.workers["w1"].compute
+
+    def charged() -> tuple[float, float]:
+        return ready.tenants.classes[0].charged["t"], ready.kinds.classes[0].charged[KIND]
+
+    before = charged()
+    (lost,) = world.made(DispatchBatch)
+    incarnation = world.workers["w1"].incarnation
+    world.tell(WorkerDetached(worker_id="w1", incarnation=incarnation))
+    loops = tuple(ResidentLoop(loop=loop) for loop in lost.loops)
+    world.tell(WorkerReattached(worker_id="w1", incarnation=incarnation, loops=loops))
+    assert [d.unit_ids for d in world.made(DispatchBatch)] == [lost.unit_ids] * 2
+    assert charged() == before
