@@ -42,6 +42,7 @@ from fastvideo_gateway.deployment import Engines
 from fastvideo_gateway.event_log import EventLogService
 from fastvideo_gateway.event_log_parts import EventLogParts, open_event_log
 from fastvideo_gateway.explaining import Explainer
+from fastvideo_gateway.following import keep_following
 from fastvideo_gateway.health import Readiness, keep_checking
 from fastvideo_gateway.http.app import HttpParts, http_app
 from fastvideo_gateway.http.listener import HttpListener
@@ -86,12 +87,16 @@ class Core:
 
     async def run(self) -> None:
         """Follow the log for lists and watches, for ever; ends by cancellation."""
+        parts = {
+            "tail": self.tail.run,
+            "projector": self.projector.run,
+            "watches": self.parts.watches.run,
+            "tenants": self.tenants.run,
+            "quotas": self.quotas.run,
+        }
         async with asyncio.TaskGroup() as group:
-            group.create_task(self.tail.run(), name="tail")
-            group.create_task(self.projector.run(), name="projector")
-            group.create_task(self.parts.watches.run(), name="watches")
-            group.create_task(self.tenants.run(), name="tenants")
-            group.create_task(self.quotas.run(), name="quotas")
+            for name, follow in parts.items():
+                group.create_task(keep_following(name, follow), name=name)
 
 
 def assemble(

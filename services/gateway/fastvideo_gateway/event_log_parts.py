@@ -6,7 +6,7 @@ from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Final
 
-from fastvideo.errors import CorruptLog, ResourceExhausted
+from fastvideo.errors import ResourceExhausted
 from fastvideo.events.projections.postgres import PostgresProjection
 from fastvideo.events.projections.projector import AT_EASE_S, Projector
 from fastvideo.events.reading.index_postgres import PostgresEventIndex
@@ -19,16 +19,12 @@ from fastvideo.events.store import EventLog
 from fastvideo.events.subscription import PollLimits
 from fastvideo.events.tailed import POLLING as BESIDE_TAIL
 from fastvideo.events.tailed import TailedLog
-from fastvideo.telemetry.logging import get_logger
 from fastvideo_gateway.behaviors import BehaviorLister
 from fastvideo_gateway.behaviors_postgres import PostgresBehaviors
-
-_LOG: Final = get_logger(__name__)
+from fastvideo_gateway.following import keep_following
 
 # The index follows at ease: what it has not taken in yet is read by those who ask.
 _AT_EASE: Final = PollLimits(interval_s_min=1.0, interval_s_max=5.0, events_per_read_max=2_000)
-# How long the index waits before it reads a broken event again.
-RETRY_BROKEN_S: Final = 60.0
 VERIFIERS_MAX: Final = 1
 
 
@@ -53,18 +49,11 @@ class EventLogParts:
     async def run(self) -> None:
         """Keep the index and the records of behaviour, for ever; ends by cancellation."""
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._keep_index(), name="event-index")
-            group.create_task(self.behavior_projector.run(), name="behaviors")
-
-    async def _keep_index(self) -> None:
-        """A broken event stops the index and nothing else: whoever reads tells of it."""
-        projector = Projector(self.tail, self.index, None, _AT_EASE)
-        while True:
-            try:
-                await projector.run()
-            except CorruptLog as error:
-                _LOG.error("the event index stands still", error=error.message)
-                await asyncio.sleep(RETRY_BROKEN_S)
+            for name, projector in (
+                ("event-index", Projector(self.tail, self.index, None, _AT_EASE)),
+                ("behaviors", self.behavior_projector),
+            ):
+                group.create_task(keep_following(name, projector.run), name=name)
 
     async def stats(self) -> LogStats:
         """How much is in the log."""

@@ -1,0 +1,35 @@
+"""A gateway that starts on a log with a damaged event: it says so, and serves all that it can."""
+
+import pytest
+
+from fastvideo.requests.events import RequestProgressed, RequestStarted
+from tests.integration.gateway.test_log_commands import command, forge
+from tests.integration.gateway.worlds import gateway_config, world_of
+from tests.plugins.waiting import eventually
+
+
+async def test_a_damaged_event_stops_who_must_read_it_and_leaves_the_gateway(
+    postgres_dsn: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = gateway_config(postgres_dsn)
+    async with world_of(config) as world:
+        request_id = await world.submit()
+        await world.schedule(request_id, RequestStarted(attempt=1))
+        await world.schedule(request_id, *(RequestProgressed(fraction=i / 9) for i in range(9)))
+    await forge(postgres_dsn, 5)
+    async with world_of(config) as world:
+
+        async def told() -> bool:
+            assert not world.gateway.task.done(), "the gateway ended"
+            return "stands still before a broken event" in caplog.text
+
+        await eventually(told)
+        # Whoever looks for the damage finds it through this very gateway.
+        verified = await command(world, "verify", "--json")
+        assert verified.code == 1
+        assert [fault["offset"] for fault in verified.records[0]["faults"]] == ["5"]
+        # What comes goes on.
+        other = await world.submit("a blue seven")
+        shown = await command(world, "show", f"request-{other}", "--json")
+        assert [record["name"] for record in shown.records] == ["request.accepted"]
+        assert not world.gateway.task.done()
