@@ -1,12 +1,10 @@
-"""Where requests go: load, pools, meshes, instances, sizes, and what is cached."""
+"""Where requests go: load, pools, meshes, instances and sizes."""
 
 from dataclasses import replace
 
 import pytest
 
-from fastvideo.model.caching import CacheClass, CacheLookup, CacheOutcome
 from fastvideo.requests.types import Capture
-from fastvideo.scheduling.affinity import Affinity
 from fastvideo.scheduling.events import (
     AssignLoop,
     CompleteRequest,
@@ -14,22 +12,13 @@ from fastvideo.scheduling.events import (
     QueueRequest,
     RestartRequest,
     WorkerAttached,
+    WorkerDraining,
 )
 from fastvideo.scheduling.inputs import RequestSubmitted
 from fastvideo.scheduling.policy import SchedulingPolicy, SloClass
 from fastvideo.scheduling.work import ModelState, PlacementHint, ResourceRequest
-from tests.unit.scheduling.timed import Timed
+from tests.unit.scheduling.timed import ONLY, Timed, one_unit, places
 from tests.unit.scheduling.world import MODEL, Catalog, World, node, program, request, unit
-
-ONLY = Catalog(programs={MODEL: program(node("only"))})
-
-
-def one_unit(spec, loop, instance, **fields):
-    return [unit(loop, instance=instance, max_batch=1, **fields)]
-
-
-def places(world):
-    return {d.loop.request_id: d.worker_id for d in world.made(AssignLoop)}
 
 
 def last_reason(world, request_id):
@@ -281,6 +270,17 @@ def test_a_small_request_does_not_wait_behind_a_large_one_that_has_no_place():
     assert world.core.live_requests == 0
 
 
+def test_what_only_a_worker_that_goes_could_hold_is_refused():
+    world = World(catalog=ONLY, plan=by_width)
+    world.attach("large", memory=1_000)
+    world.submit("r1", width=200)
+    world.run()
+    world.attach("small", memory=100)
+    world.tell(WorkerDraining(worker_id="large"))
+    world.submit("r2", width=200)
+    assert world.terminal("r2").error.attributes == {"needed": "200", "limit": "100"}
+
+
 def test_nothing_is_refused_while_no_worker_has_the_model():
     world = World(catalog=ONLY, plan=by_width)
     world.attach("w1", memory=100)
@@ -292,91 +292,3 @@ def test_nothing_is_refused_while_no_worker_has_the_model():
     world.run()
     assert isinstance(world.terminal("r1"), FailRequest)
     assert isinstance(world.terminal("r2"), CompleteRequest)
-
-
-# -- caches ------------------------------------------------------------------------------
-
-HIT = CacheLookup(cache_class=CacheClass.TEXT_ENCODER_OUTPUT, outcome=CacheOutcome.MISS)
-
-
-class Cached(Timed):
-    """Workers look up the text of their requests."""
-
-    def result(self, worker, ref, unit_id):
-        return replace(super().result(worker, ref, unit_id), cache_lookups=(HIT,))
-
-
-def cached(**policy):
-    world = Cached(policy=SchedulingPolicy(**policy), catalog=ONLY, plan=one_unit)
-    world.attach("w1")
-    world.attach("w2")
-    return world
-
-
-def placed_now(world, name, **options):
-    world.submit(name, **options)
-    where = places(world)[name]
-    world.finish()
-    return where
-
-
-@pytest.mark.row("SCH-14")
-def test_a_request_goes_where_its_text_is_cached_when_that_costs_little():
-    world = cached(affinity_seconds_max=0.05)
-    # r1 teaches the cost and the place of its text; w1 is as good as w2 for anybody else.
-    first = placed_now(world, "r1", prompt="a red three")
-    other = {"w1": "w2", "w2": "w1"}[first]
-    assert placed_now(world, "r2", prompt="a red three") == first
-    # Four requests, 10 ms each: more work there, still worth it; of five, no more.
-    for n in range(4):
-        world.submit(f"same-{n}", prompt="a red three")
-    assert {places(world)[f"same-{n}"] for n in range(4)} == {first}
-    for n in range(8):
-        world.submit(f"more-{n}", prompt="a red three")
-    assert other in places(world).values(), "no more than the seconds that a hit is worth"
-    world.finish()
-
-
-def test_without_a_worth_the_least_work_decides():
-    world = cached(affinity_seconds_max=0.0)
-    first = placed_now(world, "r1", prompt="a red three")
-    world.submit("busy", prompt="x")
-    world.submit("r2", prompt="a red three")
-    assert {places(world)["busy"], places(world)["r2"]} == {"w1", "w2"}
-    assert first in ("w1", "w2")
-
-
-def test_a_session_stays_with_its_worker():
-    world = cached()
-    world.submit("s1", session="s")
-    world.submit("x1")
-    assert places(world)["s1"] != places(world)["x1"]
-    world.finish()
-    for n in range(5):
-        assert placed_now(world, f"next-{n}", session="s") == places(world)["s1"]
-
-
-def test_a_worker_that_began_anew_has_nothing_cached():
-    world = cached()
-    first = placed_now(world, "r1", prompt="a red three")
-    world.lose(first)
-    world.attach(first)
-    world.submit("busy")
-    cold = places(world)["busy"]
-    world.submit("r2", prompt="a red three")
-    assert places(world)["r2"] != cold
-
-
-def test_what_is_remembered_of_a_cache_is_bounded():
-    affinity = Affinity()
-    for n in range(100):
-        affinity.learn("w1", (f"text/{n}",), 10)
-    assert len(affinity.keys["w1"]) == len(affinity.workers) == 10
-    assert affinity.warm(("text/99", "text/1")) == {"w1": 0.5}
-    affinity.learn("w1", ("text/90",), 10)
-    affinity.learn("w1", ("new",), 10)
-    assert affinity.warm(("text/90",)) == {"w1": 1.0}, "used again, so not the oldest"
-    assert affinity.warm(("text/91",)) == {}
-    affinity.forget("w1")
-    assert affinity.workers == {}
-    assert affinity.keys == {}

@@ -214,3 +214,11 @@ def steps_of(kind=UnitKind.DIFFUSION_STEP, *, max_batch=1, steps=None, shape="16
         ]
 
     return plan
+
+
+def one_unit(spec, loop, instance, **fields):
+    return [unit(loop, instance=instance, max_batch=1, **fields)]
+
+
+def places(world):
+    return {d.loop.request_id: d.worker_id for d in world.made(AssignLoop)}
