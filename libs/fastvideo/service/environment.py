@@ -1,5 +1,6 @@
 """The variables of a service, read with errors that name them."""
 
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
@@ -72,17 +73,17 @@ class Environment:
             raise InvalidField(name, value, "auto, or a whole number, 1 or more")
         return int(value)
 
-    def number(self, name: str, default: float, *, least: float) -> float:
-        """A finite number, `least` or more."""
+    def number(self, name: str, default: float, *, least: float, most: float = math.inf) -> float:
+        """A finite number, `least` or more, and at most `most`."""
         text = self.text(name)
         if not text:
             return default
-        allowed = f"a number, {least:g} or more"
+        allowed = f"a number, {least:g} {'or more' if most == math.inf else f'to {most:g}'}"
         try:
             value = float(text)
         except ValueError as error:
             raise InvalidField(name, text, allowed) from error
-        if not least <= value < float("inf"):
+        if not least <= value <= most or math.isinf(value):
             raise InvalidField(name, text, allowed)
         return value
 

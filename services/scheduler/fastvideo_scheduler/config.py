@@ -5,6 +5,7 @@ from pathlib import Path
 
 from fastvideo.deployment.scheduling_policy import read_policy
 from fastvideo.events.open_log import LogConfig, master_key_of
+from fastvideo.events.records import LEASE_TTL_S_MAX
 from fastvideo.events.sealing.keys import MasterKey
 from fastvideo.rpc.tls import TlsConfig
 from fastvideo.scheduling.policy import SchedulingPolicy
@@ -71,7 +72,9 @@ def load_config(environment: Environment) -> Config:
         checkpoints=environment.path("FASTVIDEO_CHECKPOINTS"),
         families=environment.words("FASTVIDEO_FAMILIES"),
         shard=environment.text("FASTVIDEO_SHARD", "0"),
-        lease_ttl_s=environment.number("FASTVIDEO_LEASE_TTL_S", 1.5, least=0.2),
+        lease_ttl_s=environment.number(
+            "FASTVIDEO_LEASE_TTL_S", 1.5, least=0.2, most=LEASE_TTL_S_MAX
+        ),
         worker_timeout_s=environment.number("FASTVIDEO_WORKER_TIMEOUT_S", 5.0, least=0.2),
         resident_requests_max=environment.count(
             "FASTVIDEO_RESIDENT_REQUESTS_MAX", policy.resident_requests_max

@@ -35,6 +35,7 @@ def test_the_password_is_not_shown():
         ("FASTVIDEO_POSTGRES_DSN", ""),
         ("FASTVIDEO_LEASE_TTL_S", "soon"),
         ("FASTVIDEO_LEASE_TTL_S", "nan"),
+        ("FASTVIDEO_LEASE_TTL_S", "121"),
         ("FASTVIDEO_WORKER_TIMEOUT_S", "0"),
         ("FASTVIDEO_ATTEMPTS_MAX", "inf"),
     ],
