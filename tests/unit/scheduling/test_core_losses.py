@@ -1,5 +1,7 @@
 """Workers that go, by death or on purpose, and the requests that they had."""
 
+from dataclasses import replace
+
 import pytest
 
 from fastvideo.requests.types import ErrorDetail
@@ -11,14 +13,14 @@ from fastvideo.scheduling.events import (
     LoopFailed,
     QueueRequest,
     ReportProgress,
+    RequestSnapshotted,
     RestartRequest,
     WorkerDraining,
 )
 from fastvideo.scheduling.policy import SchedulingPolicy
-from tests.unit.scheduling.world import (
-    World,
-    denoising,
-)
+from fastvideo.scheduling.work import LoopRef, LoopSnapshot
+from tests.unit.scheduling.moving import Moving
+from tests.unit.scheduling.world import World, denoising
 
 
 def test_the_loss_of_a_worker_restarts_its_requests_elsewhere():
@@ -142,3 +144,25 @@ def test_a_request_that_a_draining_or_sleeping_worker_refuses_goes_elsewhere(rea
     assert isinstance(world.terminal("r1"), CompleteRequest)
     assert {d.worker_id for d in world.made(DispatchBatch)} == {"w2"}
     assert world.reserved() == {}
+
+
+def test_a_snapshot_that_comes_after_the_loss_is_used_when_there_is_no_other():
+    world = Moving(policy=SchedulingPolicy(snapshot_overhead_max=0.0))
+    world.attach("w1")
+    world.submit("r1", steps=8)
+    while not denoising(world, 5):
+        world.step()
+    loop = LoopRef(request_id="r1", node_id="denoise", attempt=1)
+    late = LoopSnapshot(loop=loop, loop_id="denoise", state_version=4, steps_done=4, steps=8)
+    world.lose("w1")
+    for steps_done in (4, 2):
+        snapshot = replace(late, state_version=steps_done, steps_done=steps_done)
+        world.tell(
+            RequestSnapshotted(
+                worker_id="w1", request_id="r1", attempt=1, snapshots=(snapshot,), seconds=0.01
+            )
+        )
+    world.attach("w2")
+    again = {d.loop.node_id: d.restore for d in world.made(AssignLoop) if d.loop.attempt == 2}
+    # The first of them: who knows whether another is older.
+    assert again["denoise"] == late
