@@ -68,7 +68,7 @@ def test_one_that_is_refused_harms_no_other_and_all_else_is_written(
 
 
 def test_a_killed_client_goes_on_where_it_was(stack: Stack, tmp_path: Path) -> None:
-    items = [item(f"i{seed}", seed, steps=12) for seed in range(8)]
+    items = [item(f"i{seed}", seed, steps=30) for seed in range(8)]
     file, out = lines(tmp_path / "batch.jsonl", *items), tmp_path / "out"
     command = ("batch", str(file), "--out", str(out), "--at-once", "3")
     first = stack.start(*command)
