@@ -27,7 +27,8 @@ async def measured(
 ) -> AsyncIterator[str]:
     """Be scraped inside the block where the configuration says; gives the address, or nothing.
 
-    With `tls` scrapers are let in as all other callers of the service. Raises Unavailable when the address cannot be bound.
+    With `tls` scrapers are let in as all other callers of the service. Raises Unavailable when the
+    address cannot be bound.
     """
     labels = {SERVICE: name, VERSION: program_version()}
     metrics.observe(BUILD, lambda: [(1, labels)])
