@@ -116,6 +116,14 @@ def payload_of(stored: StoredEvent, upcasters: Upcasters = UPCASTERS) -> EventPa
         raise _unreadable(stored, error) from error
 
 
+def metadata_of(stored: StoredEvent) -> EventMetadata:
+    """What a stored event is about; CorruptLog, UNREADABLE, for bytes that do not say it."""
+    try:
+        return wire.decode(EventMetadata, stored.metadata)
+    except (DecodeError, InvalidField) as error:
+        raise _unreadable(stored, error) from error
+
+
 def check_known(stored: StoredEvent) -> None:
     """Raise as `payload_of` does when a newer program wrote the event."""
     UPCASTERS.check_known(stored.type, stored.schema_version)
@@ -138,7 +146,7 @@ def event_of(stored: StoredEvent) -> Event:
         type=stored.type,
         name=NAMES[stored.type],
         schema_version=UPCASTERS.version_of(stored.type),
-        metadata=wire.decode(EventMetadata, stored.metadata),
+        metadata=metadata_of(stored),
         recorded_at=stored.recorded_at,
         log_epoch=stored.log_epoch,
         payload=payload,

@@ -13,9 +13,6 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
-from google.protobuf.message import DecodeError
-
-from fastvideo import wire
 from fastvideo.artifacts.events import (
     ArtifactCompleted,
     ArtifactDeleted,
@@ -26,13 +23,12 @@ from fastvideo.artifacts.events import (
 from fastvideo.artifacts.removal import STREAM_PREFIX as BLOB_PREFIX
 from fastvideo.artifacts.state import stream_of as artifact_stream_of
 from fastvideo.errors import CorruptLog
-from fastvideo.events.catalog import TERMINAL, UNREADABLE, check_known, payload_of
+from fastvideo.events.catalog import TERMINAL, check_known, metadata_of, payload_of
 from fastvideo.events.postgres_pool import Connection
 from fastvideo.events.projections.postgres import Layout, PostgresProjection
 from fastvideo.events.projections.schemas import hold_fence
 from fastvideo.events.records import StoredEvent
 from fastvideo.events.store import EventLog
-from fastvideo.events.types import EventMetadata
 from fastvideo.events.views import count_passed_over
 from fastvideo.requests.events import RequestAccepted, RequestDeleted, RequestExpired
 from fastvideo.requests.inputs import input_artifacts
@@ -308,8 +304,10 @@ async def _take_request(connection: Connection, stored: StoredEvent) -> None:
         for artifact_id in input_artifacts(payload.spec.inputs):
             await connection.execute(_USE, artifact_id, request_id)
     elif stored.type in TERMINAL:
+        # Whatever a newer program says of an end, the request has ended.
         ttl_s = await connection.fetchval(_TTL, request_id)
-        await connection.execute(_END, request_id, expiry(_ended_at(stored), ttl_s))
+        ended_at = metadata_of(stored).occurred_at
+        await connection.execute(_END, request_id, expiry(ended_at, ttl_s))
     elif stored.type == RequestExpired.__name__:
         await connection.execute(_EXPIRE, request_id)
     elif stored.type == RequestDeleted.__name__:
@@ -317,18 +315,6 @@ async def _take_request(connection: Connection, stored: StoredEvent) -> None:
     else:
         # What a newer program says of a request may keep what it made.
         check_known(stored)
-
-
-def _ended_at(stored: StoredEvent) -> datetime:
-    """When a request ended; whatever a newer program says of that, it has."""
-    try:
-        return wire.decode(EventMetadata, stored.metadata).occurred_at
-    except DecodeError as error:
-        raise CorruptLog(
-            f"the metadata of event {stored.event_id} cannot be read",
-            reason=UNREADABLE,
-            subject=stored.event_id,
-        ) from error
 
 
 async def _take_artifact(connection: Connection, stored: StoredEvent) -> None:

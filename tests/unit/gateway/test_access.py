@@ -4,6 +4,7 @@ import asyncio
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,9 +12,9 @@ from fastvideo.clock import ManualClock
 from fastvideo.errors import InvalidField, ResourceExhausted, Unauthenticated, Unavailable
 from fastvideo.events.catalog import new_event
 from fastvideo.events.memory import MemoryEventStore
-from fastvideo.events.records import AppendCommand, StreamAppend
+from fastvideo.events.records import AppendCommand, StoredEvent, StreamAppend, wrong_digest
 from fastvideo.events.types import EventMetadata
-from fastvideo.requests.tenants import ApiKeyCreated
+from fastvideo.requests.tenants import ApiKeyCreated, ApiKeyRevoked
 from fastvideo.rpc.api_keys import ApiToken, bearer_of
 from fastvideo.rpc.identity import Role
 from fastvideo_gateway.access import door as door_module
@@ -106,7 +107,14 @@ async def test_the_directory_knows_what_was_there_and_what_comes() -> None:
         await asyncio.gather(following, return_exceptions=True)
 
 
-async def test_a_tenant_of_whom_a_newer_gateway_wrote_may_do_nothing_here() -> None:
+@pytest.mark.parametrize(
+    "unreadable",
+    [{"schema_version": 99}, {"payload": b"\xff"}, {"metadata": b"\xff"}],
+    ids=["newer", "payload", "metadata"],
+)
+async def test_a_tenant_of_whom_something_cannot_be_read_may_do_nothing_here(
+    unreadable: dict[str, Any],
+) -> None:
     log = MemoryEventStore(4)
     tokens = {name: ApiToken.new(f"ak_{name}") for name in ("a", "b")}
     for name, token in tokens.items():
@@ -136,7 +144,7 @@ async def test_a_tenant_of_whom_a_newer_gateway_wrote_may_do_nothing_here() -> N
         async with asyncio.timeout(30):
             await entered.wait()
         # A revocation, for all that this program can tell.
-        event = replace(event, event_id="evt_new", type="ApiKeyRevoked", schema_version=99)
+        event = replace(event, event_id="evt_new", type="ApiKeyRevoked", **unreadable)
         await log.append(AppendCommand((StreamAppend("tenant-a", (event,)),)))
         async with asyncio.timeout(30):
             with pytest.raises(Unavailable) as caught:
@@ -160,6 +168,61 @@ async def test_a_tenant_of_whom_a_newer_gateway_wrote_may_do_nothing_here() -> N
     finally:
         following.cancel()
         await asyncio.gather(following, return_exceptions=True)
+
+
+class _DamagedLog(MemoryEventStore):
+    """Refuses to give a damaged event, as the database's adapter does."""
+
+    async def read_stream(
+        self, stream_id: str, after_version: int = 0, limit: int = 1000
+    ) -> tuple[StoredEvent, ...]:
+        return _whole(await super().read_stream(stream_id, after_version, limit))
+
+    async def read_partition(
+        self, partition: int, after_offset: int = 0, limit: int = 1000
+    ) -> tuple[StoredEvent, ...]:
+        return _whole(await super().read_partition(partition, after_offset, limit))
+
+
+def _whole(events: tuple[StoredEvent, ...]) -> tuple[StoredEvent, ...]:
+    for stored in events:
+        if stored.type == "Damaged":
+            raise wrong_digest(stored)
+    return events
+
+
+async def test_a_damaged_event_locks_out_its_tenant_alone() -> None:
+    log = _DamagedLog(1)
+
+    async def append(tenant_id: str, payload: ApiKeyCreated | ApiKeyRevoked) -> None:
+        about = EventMetadata(tenant_id=tenant_id, occurred_at=NOW)
+        event = new_event(f"evt_{tenant_id}_{type(payload).__name__}", payload, about)
+        if tenant_id == "a":
+            event = replace(event, type="Damaged")
+        await log.append(AppendCommand((StreamAppend(f"tenant-{tenant_id}", (event,)),)))
+
+    token = ApiToken.new("ak_b")
+    key = ApiKeyCreated(
+        key_id=token.key_id, tenant_id="b", role="user", secret_sha256=token.secret_sha256
+    )
+    await append("b", key)
+    running, late = TenantDirectory(log), TenantDirectory(log)
+    async with asyncio.TaskGroup() as group:
+        following = [group.create_task(running.run())]
+        assert await running.until_loaded(30)
+        await append("a", replace(key, tenant_id="a"))
+        following.append(group.create_task(late.run()))
+        assert await late.until_loaded(30)
+        # Behind the damage, in its partition.
+        await append("b", ApiKeyRevoked(key_id=token.key_id, tenant_id="b"))
+        for directory in (running, late):
+            assert await directory.reached("b", 2, 30)
+            with pytest.raises(Unauthenticated):
+                KeyDoor(directory, None, CLOCK).caller_of(token.text)
+            with pytest.raises(Unavailable):
+                directory.policy_of("a")
+        for task in following:
+            task.cancel()
 
 
 async def test_a_tenant_has_its_share_of_the_calls(monkeypatch: pytest.MonkeyPatch) -> None:

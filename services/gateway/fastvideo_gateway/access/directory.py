@@ -3,8 +3,9 @@
 The streams of tenants are read whole before the gateway is ready, and followed from there: what
 another replica appends is known here within a poll, at most a second later.
 
-What a newer gateway writes to a tenant's stream may end a key or lower a quota. Whoever cannot read
-it does not know what the tenant may do any more, and lets it do nothing.
+What cannot be read in a tenant's stream, since a newer gateway wrote it or it is damaged, may end a
+key or lower a quota. Whoever cannot read it does not know what the tenant may do any more, and lets
+it do nothing. The others are followed on, past whatever is damaged.
 """
 
 import asyncio
@@ -13,10 +14,11 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Final
 
-from fastvideo.errors import Unavailable
+from fastvideo.errors import CorruptLog, Unavailable
 from fastvideo.events.records import StoredEvent
 from fastvideo.events.store import EventLog
 from fastvideo.events.subscription import LogSubscription, PollLimits
+from fastvideo.events.types import Event
 from fastvideo.events.views import event_for_view
 from fastvideo.events.wakeups import Wakeups
 from fastvideo.requests.tenant_state import (
@@ -48,7 +50,7 @@ class TenantDirectory:
         self._polling = polling
         self._tenants: dict[str, TenantState] = {}
         self._tenant_of_key: dict[str, str] = {}
-        # Tenants of whom a newer program wrote.
+        # Tenants of whom something is written that cannot be read here.
         self._unreadable: set[str] = set()
         self._changed = asyncio.Condition()
         self._loaded = False
@@ -123,8 +125,17 @@ class TenantDirectory:
         return True
 
     async def run(self) -> None:
-        """Read and follow, for ever; ends by cancellation. Raises CorruptLog for a broken log."""
-        heads = await self._load()
+        """Read and follow, for ever; ends by cancellation."""
+        while True:
+            heads = await self._load()
+            try:
+                await self._follow(heads)
+            except CorruptLog as error:
+                # Whose event it is, if a tenant's at all, its stream tells.
+                _LOG.error("tenants are read anew", error=error.message)
+            await asyncio.sleep(RETRY_S)
+
+    async def _follow(self, heads: Mapping[int, int]) -> None:
         subscription = LogSubscription(self._log, heads, self._wakeups, self._polling)
         while True:
             batch = await subscription.next_batch()
@@ -159,17 +170,19 @@ class TenantDirectory:
     async def _read(self, stream_id: str, turns: asyncio.Semaphore) -> None:
         version = 0
         async with turns:
-            while page := await self._log.read_stream(stream_id, version, EVENTS_PER_READ):
-                self._take(page)
-                version = page[-1].stream_version
+            try:
+                while page := await self._log.read_stream(stream_id, version, EVENTS_PER_READ):
+                    self._take(page)
+                    version = page[-1].stream_version
+            except CorruptLog as error:
+                self._give_up(stream_id.removeprefix(STREAM_PREFIX), error.message)
 
     def _take(self, events: tuple[StoredEvent, ...] | list[StoredEvent]) -> None:
         for stored in events:
             tenant_id = stored.stream_id.removeprefix(STREAM_PREFIX)
             before = self._tenants.get(tenant_id) or TenantState(tenant_id=tenant_id)
-            event = event_for_view(stored, "tenants")
+            event = self._read_one(stored, tenant_id)
             if event is None:
-                self._give_up(before, stored.type)
                 continue
             after = self._tenants[tenant_id] = evolve(before, event)
             for key_id, key in after.keys.items():
@@ -177,12 +190,24 @@ class TenantDirectory:
                     self._tenant_of_key[key_id] = tenant_id
                     self._call(key_id)
 
-    def _give_up(self, tenant: TenantState, event_type: str) -> None:
-        """Let a tenant do nothing here: what a newer program wrote of it cannot be read."""
-        if tenant.tenant_id not in self._unreadable:
-            _LOG.error("tenant refused", tenant_id=tenant.tenant_id, event_type=event_type)
-        self._unreadable.add(tenant.tenant_id)
-        for key_id in tenant.keys:
+    def _read_one(self, stored: StoredEvent, tenant_id: str) -> Event | None:
+        """The event; None when it cannot be read, and then the tenant is given up."""
+        try:
+            event = event_for_view(stored, "tenants")
+        except CorruptLog as error:
+            self._give_up(tenant_id, error.message)
+            return None
+        if event is None:
+            self._give_up(tenant_id, f"a newer program wrote {stored.type}")
+        return event
+
+    def _give_up(self, tenant_id: str, why: str) -> None:
+        """Let a tenant do nothing here."""
+        if tenant_id not in self._unreadable:
+            _LOG.error("tenant refused", tenant_id=tenant_id, error=why)
+        self._unreadable.add(tenant_id)
+        tenant = self._tenants.get(tenant_id)
+        for key_id in tenant.keys if tenant else ():
             self._call(key_id)
 
     def _call(self, key_id: str) -> None:
@@ -200,8 +225,8 @@ class TenantDirectory:
     def _require_readable(self, tenant_id: str) -> None:
         if tenant_id in self._unreadable:
             raise Unavailable(
-                "a newer gateway has written of this tenant; try again, there or once this one is "
-                "of the same version",
+                "what is written of this tenant cannot be read here: try again, where a newer "
+                "gateway wrote it there, or once the log is whole",
                 reason="TENANT_UNREADABLE",
                 subject="tenant",
             )

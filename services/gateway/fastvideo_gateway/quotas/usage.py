@@ -3,14 +3,11 @@
 from collections.abc import Sequence
 from typing import Final
 
-from google.protobuf.message import DecodeError
-
-from fastvideo import wire
 from fastvideo.clock import milliseconds
-from fastvideo.errors import FastVideoError
-from fastvideo.events.catalog import TERMINAL
+from fastvideo.errors import CorruptLog, FastVideoError
+from fastvideo.events.catalog import TERMINAL, metadata_of
 from fastvideo.events.records import StoredEvent
-from fastvideo.events.types import EventMetadata, EventPayload
+from fastvideo.events.types import EventPayload
 from fastvideo.events.views import event_for_view
 from fastvideo.requests.events import (
     RequestAccepted,
@@ -117,7 +114,7 @@ def _payload(stored: StoredEvent) -> EventPayload | None:
 def _tenant(stored: StoredEvent) -> str:
     """Whose an event is; empty when that cannot be read."""
     try:
-        return wire.decode(EventMetadata, stored.metadata).tenant_id
-    except DecodeError:
+        return metadata_of(stored).tenant_id
+    except CorruptLog:
         _LOG.error("event left out of quotas", stream=stored.stream_id)
         return ""
