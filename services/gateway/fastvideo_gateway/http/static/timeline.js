@@ -7,6 +7,7 @@ import { between, span, words } from "./format.js";
 const LANE = 22;
 const GROUP = 20;
 const AXIS = 24;
+const MARKS_MAX = 12;
 const CAUSES = {
   place: "no place",
   resource: "a resource",
@@ -84,7 +85,8 @@ export class Timeline {
       lane.y = y;
       y += LANE;
     }
-    this.tall = y + 6;
+    // Below the lanes the marks have their names.
+    this.tall = y + (this.marked().length ? GROUP : 6);
     this.canvas.style.height = `${this.tall}px`;
   }
 
@@ -254,11 +256,18 @@ export class Timeline {
     }
   }
 
+  // The ones that a routine makes come last: the others have their names first.
+  marked() {
+    const known = this.explanation.marks.filter((one) => one.name in MARKS);
+    const routine = (one) => one.name === "snapshotted";
+    return [...known.filter((one) => !routine(one)), ...known.filter(routine)].slice(0, MARKS_MAX);
+  }
+
   marks(pen, look) {
     const [left, right] = this.edges();
     pen.font = `11px ${look.sans}`;
-    let free = left;
-    for (const mark of this.explanation.marks.filter((one) => one.name in MARKS).slice(0, 12)) {
+    const named = [];
+    for (const mark of this.marked()) {
       const x = this.x(between(this.explanation.accepted_at, mark.at));
       if (x < left || x > right) continue;
       const colour = mark.name === "snapshotted" ? look.pale : look.bad;
@@ -272,8 +281,8 @@ export class Timeline {
       // A name that would lie on another one is left out.
       const long = pen.measureText(MARKS[mark.name]).width;
       const from = x + 4 + long > right ? x - 4 - long : x + 4;
-      if (from < free) continue;
-      free = from + long + 4;
+      if (named.some(([begin, end]) => from < end + 4 && from + long > begin - 4)) continue;
+      named.push([from, from + long]);
       pen.fillStyle = colour;
       pen.textAlign = "left";
       pen.fillText(MARKS[mark.name], from, this.tall - 6);
