@@ -91,6 +91,8 @@ class CompleteArtifact:
     size_bytes: int
     producer: Producer
     at: datetime
+    # Of an input: it is kept until then, or for as long as an earlier put asked; None is for ever.
+    expires_at: datetime | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,7 +135,7 @@ def decide(state: ArtifactState | None, command: ArtifactCommand) -> tuple[Artif
     if isinstance(command, CompleteArtifact):
         return _complete(state, command)
     if isinstance(command, KeepArtifact):
-        return _keep(state, command)
+        return _keep(state, command.expires_at)
     if isinstance(command, DeleteArtifact):
         return _delete(state, command)
     if state.completed or command.size_bytes <= state.size_bytes:
@@ -204,28 +206,34 @@ def _complete(state: ArtifactState, command: CompleteArtifact) -> tuple[Artifact
                 subject=state.record.artifact_id,
                 attributes={"digest": state.record.digest},
             )
-        return ()
+        return _keep(state, command.expires_at)
     record = replace(
         state.record,
         digest=command.digest,
         size_bytes=command.size_bytes,
         producer=command.producer,
         completed_at=command.at,
+        expires_at=_later(state.record.expires_at, command.expires_at),
     )
     return (*_end_media(state.media, command.size_bytes), ArtifactCompleted(record=record))
 
 
-def _keep(state: ArtifactState, command: KeepArtifact) -> tuple[ArtifactEvent, ...]:
-    record, until = state.record, command.expires_at
+def _keep(state: ArtifactState, asked: datetime | None) -> tuple[ArtifactEvent, ...]:
+    record = state.record
     if state.deleted:
         raise Unavailable(
             f"artifact {record.artifact_id} expired a moment ago; put it again",
             reason="ARTIFACT_DELETED",
             subject=record.artifact_id,
         )
-    if record.expires_at is None or (until is not None and until <= record.expires_at):
+    until = _later(record.expires_at, asked)
+    if until == record.expires_at:
         return ()
     return (ArtifactUpdated(artifact_id=record.artifact_id, kept=True, expires_at=until),)
+
+
+def _later(one: datetime | None, other: datetime | None) -> datetime | None:
+    return None if one is None or other is None else max(one, other)
 
 
 def _delete(state: ArtifactState, command: DeleteArtifact) -> tuple[ArtifactEvent, ...]:

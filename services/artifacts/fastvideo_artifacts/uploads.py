@@ -71,6 +71,7 @@ class Uploads:
             size_bytes=blob.size_bytes,
             producer=artifact.producer,
             at=self._clock.now(),
+            expires_at=artifact.expires_at,
         )
         record = (await self._history.apply(artifact, command)).record
         _LOG.info("artifact stored", kind=record.kind.value, size_bytes=record.size_bytes)

@@ -52,7 +52,7 @@ RECORD = ArtifactRecord(
     media=VIDEO,
     created_at=AT,
 )
-DONE = CompleteArtifact(digest="ab" * 32, size_bytes=100, producer=PRODUCER, at=AT)
+DONE = CompleteArtifact(digest="ab" * 32, size_bytes=100, producer=PRODUCER, at=AT, expires_at=None)
 
 
 def run(*commands: ArtifactCommand) -> tuple[ArtifactState | None, list[ArtifactEvent]]:
@@ -213,7 +213,7 @@ def test_an_input_that_is_put_again_is_kept_for_longer_and_goes_when_its_time_is
         return DeleteArtifact(reason=EXPIRED, at=AT + timedelta(days=days))
 
     record = replace(RECORD, expires_at=AT + timedelta(days=1))
-    begun = (CreateArtifact(record=record), DONE)
+    begun = (CreateArtifact(record=record), replace(DONE, expires_at=record.expires_at))
     state, events = run(*begun, until(3), until(2), gone(2))
     assert state is not None
     assert (state.record.expires_at, state.deleted) == (AT + timedelta(days=3), False)
@@ -229,3 +229,17 @@ def test_an_input_that_is_put_again_is_kept_for_longer_and_goes_when_its_time_is
     # What has no time is not given one, such as what a request made.
     made = (CreateArtifact(record=RECORD), DONE)
     assert run(*made, until(3)) == run(*made)
+
+
+def test_an_input_whose_first_put_broke_off_is_kept_for_as_long_as_the_later_one_asks() -> None:
+    first, later = AT + timedelta(days=1), AT + timedelta(days=9)
+    done = replace(DONE, at=first, expires_at=later)
+    begun = [CreateArtifact(record=replace(RECORD, expires_at=at)) for at in (first, later)]
+    state, _ = run(*begun, done)
+    assert state is not None
+    assert state.record.expires_at == later
+    # Two that were put at once: whichever was done first.
+    for pair in (done, replace(done, expires_at=first)), (replace(done, expires_at=first), done):
+        state, _ = run(*begun, *pair)
+        assert state is not None
+        assert state.record.expires_at == later
