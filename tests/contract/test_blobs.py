@@ -154,6 +154,14 @@ async def test_a_deleted_blob_is_gone_and_the_others_stay(blobs: BlobStore) -> N
     assert [blob async for blob in blobs.list()] == [kept]
 
 
+async def test_what_others_put_beside_the_blobs_is_none(tmp_path: Path) -> None:
+    blobs = open_blobs(tmp_path.as_uri())
+    kept = await blobs.put(chunks_of(b"kept"))
+    for name in ("sha256/README", f"sha256/{kept.digest[:2]}/{kept.digest[2:]}.bak"):
+        (tmp_path / name).write_bytes(b"a note")
+    assert [blob async for blob in blobs.list()] == [kept]
+
+
 async def test_many_blobs_are_listed(blobs: BlobStore) -> None:
     put = [await blobs.put(chunks_of(bytes([i]) * 10)) for i in range(60)]
     assert {blob async for blob in blobs.list()} == set(put)

@@ -129,7 +129,9 @@ class ObjectBlobStore:
             async for page in obstore.list(self._store, prefix=_BLOBS):
                 for found in page:
                     digest = found["path"].removeprefix(f"{_BLOBS}/").replace("/", "")
-                    yield Blob(digest, found["size"], found["last_modified"])
+                    # Whatever else lies there is nobody's blob.
+                    if _DIGEST.fullmatch(digest):
+                        yield Blob(digest, found["size"], found["last_modified"])
 
     async def remove_older(self, before: datetime) -> int:
         return await self._remove_older(_BLOBS, before)
