@@ -7,14 +7,17 @@ a slow follower, and it misses nothing.
 """
 
 import asyncio
+import math
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Final
 
+from fastvideo.clock import Clock, SystemClock
 from fastvideo.errors import CorruptLog, Unavailable
 from fastvideo.events.records import AppendCommand, AppendResult, EventPosition, StoredEvent
+from fastvideo.events.sealing.keys import ERASURE_S_MAX
 from fastvideo.events.store import EventLog
 from fastvideo.events.subscription import LogSubscription, PollLimits
 from fastvideo.events.wakeups import LocalWakeups, Wakeup, Wakeups
@@ -65,17 +68,21 @@ class TailedLog:
         wakeups: Wakeups | None = None,
         polling: PollLimits | None = None,
         limits: TailLimits | None = None,
+        clock: Clock | None = None,
     ) -> None:
         self._log = log
         self._wakeups = wakeups
         self._polling = polling
         self._limits = limits or TailLimits()
+        self._clock = clock or SystemClock()
         self._told = LocalWakeups()
         # By partition; empty while nothing is kept.
         self._windows: dict[int, _Window] = {}
         # Of what partition each event is that is kept, the oldest first, and how large they are.
         self._order: deque[int] = deque()
         self._bytes = 0
+        # Nothing is kept before this moment.
+        self._keeps_from_s = -math.inf
 
     async def run(self) -> None:
         """Read for ever; ends by cancellation.
@@ -110,12 +117,17 @@ class TailedLog:
                 await asyncio.sleep(RETRY_S)
 
     def _take(self, batch: Sequence[StoredEvent]) -> None:
+        now_s = self._clock.monotonic_s()
         if any(stored.type == TenantErased.__name__ for stored in batch):
-            # What the tenant wrote is not kept any longer here either.
+            # What the tenant wrote is not kept any longer here either, nor is what this process
+            # can still open of it.
             self._drop()
+            self._keeps_from_s = now_s + ERASURE_S_MAX
         window = self._windows[batch[0].partition]
-        window.events.extend(batch)
         window.end = batch[-1].offset
+        if now_s < self._keeps_from_s:
+            return
+        window.events.extend(batch)
         self._order.extend(stored.partition for stored in batch)
         self._bytes += sum(map(_size, batch))
         while len(self._order) > self._limits.events_max or self._bytes > self._limits.bytes_max:

@@ -2,12 +2,16 @@
 
 import asyncio
 from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from fastvideo.clock import ManualClock
 from fastvideo.errors import CorruptLog
 from fastvideo.events.memory import MemoryEventStore
 from fastvideo.events.records import AppendCommand, StoredEvent, StreamAppend
+from fastvideo.events.sealing.keys import ERASURE_S_MAX
+from fastvideo.events.store import partition_of
 from fastvideo.events.subscription import LogSubscription, PollLimits
 from fastvideo.events.tailed import TailedLog, TailLimits
 from tests.contract.event_store_cases import command, new_event
@@ -137,3 +141,32 @@ async def test_without_a_reader_everybody_reads_the_log() -> None:
         await store.append(command("s"))
         await has_read(store, 3)
     assert [stored.offset for stored in await tail.read_partition(0, 3)] == [4]
+
+
+async def test_nothing_is_kept_until_an_erased_key_opens_nothing() -> None:
+    start = datetime(2026, 1, 1, tzinfo=UTC)
+    clock, store = ManualClock(start), CountingStore(2)
+    tail = TailedLog(store, None, FAST, clock=clock)
+    streams = {partition_of(f"s-{i}", 2): f"s-{i}" for i in range(16)}
+
+    async def kept_of(partition: int, *types: str) -> int:
+        """How many of events that come now are found without reading the log again."""
+        head, read = await store.head(partition), store.events_read
+        events = tuple(new_event(type_=type_) for type_ in types)
+        await store.append(AppendCommand((StreamAppend(streams[partition], events),)))
+        await has_read(store, read + len(types))
+        assert len(await tail.read_partition(partition, head)) == len(types)
+        return read + 2 * len(types) - store.events_read
+
+    async with running(tail.run()):
+        await store.begun.wait()
+        assert await kept_of(0, "Written") == 1
+        # Read together with what was written right before it.
+        assert await kept_of(0, "Written", "TenantErased") == 0
+        assert await kept_of(1, "Written") == 0
+        read = store.events_read
+        assert len(await tail.read_partition(0, 0)) == 3
+        assert store.events_read == read + 3
+        clock.set(start + timedelta(seconds=ERASURE_S_MAX))
+        assert await kept_of(1, "Written") == 1
+        assert await kept_of(0, "Written") == 1
