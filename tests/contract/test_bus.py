@@ -11,6 +11,7 @@ from fastvideo.bus import Bus, BusConsumer, BusMessage, Delivery
 from fastvideo.bus.memory import MemoryBus
 from fastvideo.bus.nats import NatsBus, NatsBusConfig
 from fastvideo.bus.port import subject_matches
+from fastvideo.errors import Unavailable
 from tests.plugins.waiting import eventually
 
 
@@ -93,6 +94,21 @@ async def test_messages_published_together_keep_their_order(world: World) -> Non
     await world.bus.publish(*sent, *sent[:3])
     got = await fetch_all(await world.consumer(), len(sent))
     assert ids(got) == [message.message_id for message in sent]
+
+
+async def test_what_could_not_be_sent_takes_no_place_from_what_can_be(nats_url: str) -> None:
+    root = f"test{secrets.token_hex(4)}"
+    bus = NatsBus.open(NatsBusConfig(nats_url, stream=root.upper(), subjects=f"{root}.>"))
+    await bus.wait_connected(30.0)
+    await bus.incarnation()
+    too_large = BusMessage(f"{root}.0", bytes(2 << 20), "large")
+    # More than the client awaits at a time.
+    for _ in range(4_001):
+        with pytest.raises(Unavailable):
+            await bus.publish(too_large)
+    await bus.publish(BusMessage(f"{root}.0", b"small", "small"))
+    assert await bus.last_message_id(f"{root}.0") == "small"
+    await bus.close()
 
 
 async def test_a_consumer_keeps_its_place(world: World) -> None:

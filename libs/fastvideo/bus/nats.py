@@ -6,6 +6,7 @@ NATS is away; calls then raise Unavailable.
 
 import asyncio
 import json
+import sys
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeVar
@@ -57,7 +58,13 @@ class NatsBus:
     def __init__(self, config: NatsBusConfig) -> None:
         self._config = config
         self._client = Client()
-        self._js = JetStreamContext(self._client, timeout=config.call_timeout_s)
+        self._js = JetStreamContext(
+            self._client,
+            timeout=config.call_timeout_s,
+            # Whoever publishes bounds itself. The client's own bound also counts, for ever, what
+            # could not be sent, and who waits at it cannot be cancelled.
+            publish_async_max_pending=sys.maxsize,
+        )
         self._connections = 0
         self._connected = asyncio.Event()
         self._connecting: asyncio.Task[None] | None = None
