@@ -1,7 +1,7 @@
 """Which events are worth a look into the log."""
 
 from datetime import UTC, datetime
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
@@ -25,7 +25,7 @@ class WatchedLog:
         raise Looked
 
 
-def event(payload: EventPayload, **about: str) -> Event:
+def event(payload: EventPayload, **about: Any) -> Event:
     metadata = EventMetadata(occurred_at=AT, **about)
     return Event(stream_id="request-r1", metadata=metadata, recorded_at=AT, payload=payload)
 
