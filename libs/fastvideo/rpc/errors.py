@@ -8,6 +8,7 @@ a state, QuotaFailure for a limit. A limit that says when to try again has Retry
 import re
 from collections.abc import Mapping
 from typing import Final, TypeVar
+from urllib.parse import unquote
 
 import grpc
 from google.protobuf import any_pb2
@@ -30,7 +31,10 @@ RETRY_AFTER: Final = "retry_after_s"
 """The attribute with the whole seconds after which it may be tried again."""
 DETAILS_KEY: Final = "grpc-status-details-bin"
 
-# In gRPC's own words: "Received message larger than max (20 vs. 10)".
+# In gRPC's own words: "failed to connect to all addresses; last error: UNKNOWN:
+# ipv4:127.0.0.1:1: Failed to connect to remote host: Connection refused", and "Received message
+# larger than max (20 vs. 10)".
+_NOBODY: Final = re.compile(r"last error: \w+: (?:ipv[46]:)?(\S+): (?:.*: )?(.+)$")
 _TOO_LARGE: Final = re.compile(r"message larger than max \((\d+) vs\. (\d+)\)")
 
 MessageT = TypeVar("MessageT", bound=Message)
@@ -147,6 +151,9 @@ def from_rpc_error(error: grpc.RpcError) -> errors.FastVideoError:
         known = handshake_error(message)
         if known is not None:
             return known
+        if nobody := _NOBODY.search(message):
+            address, why = unquote(nobody[1]), nobody[2]
+            return errors.Unavailable(f"{address} does not answer ({why})", subject=address)
     known_limit = _TOO_LARGE.search(message)
     if error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED and known_limit:
         size, limit = known_limit.groups()

@@ -2,11 +2,12 @@
 
 from typing import Any
 
+import grpc
 import pytest
 from google.rpc import code_pb2, error_details_pb2, status_pb2
 
 from fastvideo import errors
-from fastvideo.rpc.errors import DOMAIN, from_status, to_status
+from fastvideo.rpc.errors import DOMAIN, from_rpc_error, from_status, to_status
 
 KINDS = [
     (errors.NotFound("no request req_1", subject="req_1"), code_pb2.NOT_FOUND),
@@ -127,3 +128,16 @@ def test_a_malformed_detail_does_not_hide_the_error() -> None:
     back = from_status(status)
     assert type(back) is errors.NotFound
     assert back.subject == "req_1"
+
+
+@pytest.mark.parametrize(
+    ("address", "told"), [("ipv4:10.0.0.1:5051", "10.0.0.1:5051"), ("ipv6:%5B::1%5D:1", "[::1]:1")]
+)
+def test_who_does_not_answer_is_named_in_our_words(address: str, told: str) -> None:
+    words = f"failed to connect to all addresses; last error: UNKNOWN: {address}: "
+    why = "Failed to connect to remote host: Connection refused"
+    none = grpc.aio.Metadata()
+    call = grpc.aio.AioRpcError(grpc.StatusCode.UNAVAILABLE, none, none, details=words + why)
+    error = from_rpc_error(call)
+    assert isinstance(error, errors.Unavailable)
+    assert error.message == f"{told} does not answer (Connection refused)"
