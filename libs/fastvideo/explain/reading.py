@@ -6,11 +6,10 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
 
-from fastvideo.events.catalog import event_of
+from fastvideo.events.catalog import event_of, metadata_of
 from fastvideo.events.records import StoredEvent
 from fastvideo.events.spans import SpanTooLong, span_pages
 from fastvideo.events.store import EventLog
-from fastvideo.events.types import EventMetadata
 from fastvideo.explain.explanation import others
 from fastvideo.explain.history import History
 from fastvideo.explain.names import Names
@@ -23,7 +22,6 @@ from fastvideo.requests.state import evolve, is_terminal, stream_of
 from fastvideo.requests.types import RequestState
 from fastvideo.scheduling.events import BatchExecuted
 from fastvideo.scheduling.stream import shard_stream
-from fastvideo.wire import decode
 
 # At some 10,000 a second, what a caller waits for.
 EVENTS_MAX: Final = 100_000
@@ -79,7 +77,7 @@ async def names_of(log: EventLog, read: RequestHistory, laid_out: Timeline) -> N
     for request_id in sorted(unknown)[:LOOKUPS_MAX]:
         accepted = await log.read_stream(stream_of(request_id), 0, 1)
         if accepted:
-            metadata = decode(EventMetadata, accepted[0].metadata)
+            metadata = metadata_of(accepted[0])
             if metadata.tenant_id == read.state.spec.tenant_id:
                 read.same_tenant.add(request_id)
     return Names(frozenset(read.same_tenant | {own}))

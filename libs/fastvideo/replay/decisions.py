@@ -13,11 +13,11 @@ from time import perf_counter
 from typing import Final
 
 from fastvideo.errors import FailedPrecondition, NotFound
+from fastvideo.events.catalog import metadata_of
 from fastvideo.events.records import StoredEvent
 from fastvideo.events.seeking import pages_after, version_before
 from fastvideo.events.spans import LEAD_IN
 from fastvideo.events.store import EventLog
-from fastvideo.events.types import EventMetadata
 from fastvideo.replay.decision_fold import DecisionFold
 from fastvideo.replay.differences import differences, words
 from fastvideo.replay.gently import gently
@@ -39,7 +39,6 @@ from fastvideo.scheduling.inputs import RequestSubmitted
 from fastvideo.scheduling.request_scheduler import ModelCatalog
 from fastvideo.scheduling.stream import shard_stream
 from fastvideo.scheduling.subjects import requests_of_decision
-from fastvideo.wire import decode
 
 WHOLE_SHARD: Final = frozenset({"", "scheduler"})
 """Subjects that mean every decision of the shard."""
@@ -113,7 +112,7 @@ async def _span(source: DecisionSource, subject_id: str) -> _Span:
         request_id=subject_id,
         fold_from=term.version if term is not None else 0,
         compare_from=begin,
-        traceparent=decode(EventMetadata, accepted[0].metadata).traceparent,
+        traceparent=metadata_of(accepted[0]).traceparent,
     )
 
 

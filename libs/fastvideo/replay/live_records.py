@@ -8,9 +8,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
 
-from fastvideo.events.catalog import TERMINAL, check_known, payload_of
+from fastvideo.events.catalog import TERMINAL, check_known, metadata_of, payload_of
 from fastvideo.events.records import StoredEvent
-from fastvideo.events.types import EventMetadata
 from fastvideo.requests.events import (
     RequestAccepted,
     RequestCancelRequested,
@@ -20,7 +19,6 @@ from fastvideo.requests.events import (
 from fastvideo.requests.types import RequestSpec
 from fastvideo.scheduling.inputs import CancelRequested, RequestSubmitted
 from fastvideo.scheduling.work import CancelScope, CancelScopeKind
-from fastvideo.wire import decode
 
 _HISTORY: Final = frozenset({RequestStarted.__name__, RequestProgressed.__name__})
 
@@ -47,7 +45,7 @@ def accepted_record(stored: StoredEvent) -> LiveRecord:
     """The record of a RequestAccepted event."""
     payload = payload_of(stored)
     assert isinstance(payload, RequestAccepted)
-    metadata = decode(EventMetadata, stored.metadata)
+    metadata = metadata_of(stored)
     return LiveRecord(
         spec=payload.spec,
         accepted_at=stored.recorded_at,

@@ -14,16 +14,15 @@ from typing import Final
 
 from fastvideo.clock import Clock
 from fastvideo.errors import CorruptLog, InvalidField, NotFound
-from fastvideo.events.catalog import event_of
+from fastvideo.events.catalog import event_of, metadata_of
 from fastvideo.events.reading.entries import FoundEvent, read_versions
 from fastvideo.events.records import StoredEvent
 from fastvideo.events.seeking import version_before
 from fastvideo.events.store import EventLog
-from fastvideo.events.types import Event, EventMetadata
+from fastvideo.events.types import Event
 from fastvideo.requests.standing import Standings
 from fastvideo.requests.state import evolve, stream_of
 from fastvideo.requests.types import RequestState
-from fastvideo.wire import decode
 
 EVENTS_DEFAULT: Final = 200
 EVENTS_MAX: Final = 1_000
@@ -133,7 +132,7 @@ class RequestPast:
         first = await self._log.read_stream(stream_id, 0, 1)
         if (
             not first
-            or decode(EventMetadata, first[0].metadata).tenant_id != tenant_id
+            or metadata_of(first[0]).tenant_id != tenant_id
             or await self._is_deleted(request_id)
         ):
             raise NotFound(f"request {request_id} does not exist", subject="request_id")

@@ -8,11 +8,14 @@ import pytest
 from fastvideo.errors import ContractViolation, CorruptLog
 from fastvideo.events.catalog import (
     PAYLOADS,
+    UNREADABLE,
     UPCASTERS,
     decode_from_bus,
     encode_for_bus,
+    event_of,
     is_unknown,
     message_of,
+    metadata_of,
     new_event,
     payload_of,
 )
@@ -114,3 +117,10 @@ def test_the_bus_carries_what_the_relay_cannot_read() -> None:
         decode_from_bus(encode_for_bus(event))
     assert is_unknown(caught.value)
     assert decode_from_bus(encode_for_bus(stored())).payload == RequestQueued(position=3)
+
+
+def test_metadata_that_cannot_be_read_is_a_fault_of_the_log() -> None:
+    for read in (metadata_of, event_of):
+        with pytest.raises(CorruptLog) as caught:
+            read(stored(metadata=b"\xff"))
+        assert caught.value.reason == UNREADABLE
