@@ -18,6 +18,11 @@ class PlaceKind(NamedTuple):
     # Pool, mesh and places kept free, as the class of service has it.
     place: str
 
+    @property
+    def bound_to(self) -> str:
+        """The pool and the mesh; kinds that are bound alike wait for the same places."""
+        return self.place.rpartition("/")[0]
+
 
 class Waiting(NamedTuple):
     """A request's entry in its tenant's line."""

@@ -9,6 +9,7 @@ came before it, and keeps its place.
 from collections.abc import Collection, Iterable
 from datetime import datetime
 
+from fastvideo.scheduling.lines import PlaceKind
 from fastvideo.scheduling.state import LiveRequest, SchedulerState
 
 
@@ -19,11 +20,11 @@ def overdue(
     found: LiveRequest | None = None
     for model_id in models:
         for kind in state.lines.by_model.get(model_id, ()):
-            request = state.requests.get(state.lines.longest(kind))
+            request = _oldest(state, kind)
             if (
                 request is not None
                 and request.request_id not in tried
-                and kind not in state.lines.relieved
+                and not _just_relieved(state, kind)
                 and waited_too_long(state, request, now)
                 and (found is None or request.accepted_at < found.accepted_at)
             ):
@@ -34,11 +35,32 @@ def overdue(
 def note_relief(state: SchedulerState, request: LiveRequest, now: datetime) -> None:
     """A request gets a place: note whether it was one that had waited for too long."""
     lines, kind = state.lines, request.place_kind
-    longest = lines.longest(kind) == request.request_id
-    if longest and waited_too_long(state, request, now):
+    is_oldest = _oldest(state, kind) is request
+    for other in _just_relieved(state, kind):
+        del lines.relieved[other]
+    if is_oldest and waited_too_long(state, request, now):
         lines.relieved[kind] = None
-    else:
-        lines.relieved.pop(kind, None)
+
+
+def _oldest(state: SchedulerState, kind: PlaceKind) -> LiveRequest | None:
+    """Who has waited longest for the places that a kind waits for, whatever its own kind."""
+    found: LiveRequest | None = None
+    for other in state.lines.by_model.get(kind.model_id, ()):
+        request = state.requests.get(state.lines.longest(other))
+        if request is None or other.bound_to != kind.bound_to:
+            continue
+        if found is None or request.accepted_at < found.accepted_at:
+            found = request
+    return found
+
+
+def _just_relieved(state: SchedulerState, kind: PlaceKind) -> list[PlaceKind]:
+    """Kinds that had the latest turn at the places which this one waits for, too."""
+    return [
+        other
+        for other in state.lines.relieved
+        if (other.model_id, other.bound_to) == (kind.model_id, kind.bound_to)
+    ]
 
 
 def waited_too_long(state: SchedulerState, request: LiveRequest, now: datetime) -> bool:
