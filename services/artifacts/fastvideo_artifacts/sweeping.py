@@ -52,6 +52,8 @@ AT_ONCE_MAX: Final = 200
 REACHED_S_MAX: Final = 60.0
 LIST_EVERY_S: Final = 6 * 3600.0
 """Seconds between two lists of the whole store."""
+LIST_AGAIN_S: Final = 1800.0
+"""Seconds until the next one where something of a list could not be done."""
 TOLD_MAX: Final = 10
 """Failures of one sweep that are told one by one; all are counted."""
 
@@ -102,8 +104,8 @@ class Sweeper:
         while True:
             swept = await self.sweep()
             if clock_s() >= list_at_s:
-                list_at_s = clock_s() + LIST_EVERY_S
                 strays = await self.clear()
+                list_at_s = clock_s() + (LIST_AGAIN_S if strays.failed else LIST_EVERY_S)
                 swept = replace(
                     swept,
                     removed=swept.removed + strays.removed,
