@@ -47,7 +47,7 @@ test-soak: setup ## What takes longest: thousands of requests, dozens of kills
 	$(BIN)/python -m pytest $(PARALLEL) 2 -m "soak and not gpu"
 
 test-failed: setup ## What failed in the run before, again and alone
-	$(BIN)/python -m pytest --maxfail 1 --last-failed --last-failed-no-failures none
+	$(BIN)/python -m pytest --maxfail 1 -m "not gpu" --last-failed --last-failed-no-failures none
 
 bench: setup ## Measure, print one table, keep JSON in bench/results
 	$(BIN)/python tests/bench/run.py
