@@ -13,9 +13,12 @@ import pytest
 from fastvideo.client import AsyncClient, CallPolicy, Client
 from fastvideo.events.catalog import TERMINAL
 from fastvideo.events.types import Event
+from fastvideo.model.embedded import EMBEDDED_MODEL_ID
 from fastvideo.requests.events import RequestQueued
 from fastvideo.requests.types import RequestState, RequestStatus, SamplingOverrides
 from tests.e2e.stack import Stack, running_stack
+from tests.plugins.http import call
+from tests.plugins.waiting import eventually
 
 PROMPT = "a white six moving right"
 STEPS = 30
@@ -99,7 +102,13 @@ async def test_random_kills_lose_and_double_nothing(
 
 @pytest.mark.row("EVT-02")
 async def test_without_a_worker_a_request_is_queued_and_says_why(own_stack: Stack) -> None:
+    ready = f"/health/ready?model={EMBEDDED_MODEL_ID}"
+
+    async def told(status: int) -> bool:
+        return (await call(own_stack.address("gateway-http"), ready)).status == status
+
     pid = own_stack.pid("worker-1")
+    await eventually(lambda: told(200), timeout_s=REQUEST_S_MAX)
     os.kill(pid, signal.SIGKILL)
     queued: list[RequestQueued] = []
 
@@ -109,9 +118,11 @@ async def test_without_a_worker_a_request_is_queued_and_says_why(own_stack: Stac
 
     async with AsyncClient(own_stack.gateway, policy=PATIENT) as client:
         request_id = await submit(client, 0)
+        await eventually(lambda: told(503), timeout_s=REQUEST_S_MAX)
         async with asyncio.timeout(REQUEST_S_MAX):
             state = await client.wait(request_id, on_event=note)
     assert state.status is RequestStatus.COMPLETED
+    await eventually(lambda: told(200), timeout_s=REQUEST_S_MAX)
     assert queued
     assert all(event.position or event.reason for event in queued)
 

@@ -14,6 +14,7 @@ from fastvideo.events.migrate import upgrade
 from fastvideo.requests.events import RequestCompleted, RequestStarted
 from fastvideo.requests.types import RequestMetrics
 from fastvideo.rpc.channel import open_channel
+from fastvideo.version import program_version
 from tests.integration.gateway.worlds import MODEL, World, gateway_config, world_of
 from tests.plugins.servers import PostgresServer
 from tests.plugins.waiting import eventually
@@ -47,11 +48,16 @@ async def test_health_is_answered_and_the_rest_refused(world: World) -> None:
     status, body = await get(address, "/health/ready")
     assert json.loads(body) == {
         "status": "ready",
+        "version": program_version(),
         "models": {MODEL: False, "wan2.1-t2v-1.3b": False},
         "quotas": "local",
     }
-    assert await get(address, "/health/live") == (200, b'{"status":"live"}')
+    status, body = await get(address, "/health/live")
+    assert json.loads(body) == {"status": "live", "version": program_version()}
     assert await get(address, "/health/live?probe=1", "HEAD") == (200, b"")
+    assert (await get(address, f"/health/ready?model={MODEL}"))[0] == 503
+    assert (await get(address, "/health/ready?model=nobodys"))[0] == 404
+    assert (await get(address, f"/health/ready?modle={MODEL}"))[0] == 400
     assert (await get(address, "/health/nothing"))[0] == 404
     assert (await get(address, "/api/nothing"))[0] == 421
     assert (await get(address, "/health/live", "POST"))[0] == 405

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
-from fastvideo_gateway.http import sessions, views
+from fastvideo_gateway.http import health, sessions, views
 from fastvideo_gateway.http.openai import asked, objects, videos
 from fastvideo_gateway.http.openapi.operations import (
     FILE,
@@ -233,10 +233,12 @@ _PROBES: Final[Mapping[str, Operation]] = {
         operation_id="isReady",
         tag=PROBES,
         says="Whether the event log answers, and which models a worker serves.",
+        query=health.ReadyGiven,
         answers={
             200: told(views.Ready, "It is ready."),
             503: told(views.Ready, "It is not."),
         },
+        refusals=(404,),
     ),
     "GET /metrics": Operation(
         operation_id="getMetrics",
