@@ -4,15 +4,18 @@ import asyncio
 
 import asyncpg
 import pytest
+from alembic import command as alembic
 from alembic.config import Config
 from alembic.script import ScriptDirectory
 
 import fastvideo.events.migrations as migrations
 from fastvideo.errors import FailedPrecondition, Unavailable
+from fastvideo.events import postgres
 from fastvideo.events.migrate import schema_differences, upgrade
 from fastvideo.events.postgres import SCHEMA_REVISION, PostgresEventStore
 from tests.contract.event_store_cases import command
 from tests.plugins.servers import PostgresServer
+from tests.plugins.waiting import eventually
 
 
 async def test_an_empty_database_is_brought_to_the_described_schema(
@@ -22,6 +25,47 @@ async def test_an_empty_database_is_brought_to_the_described_schema(
     assert await schema_differences(empty_postgres_dsn) == []
     store = await PostgresEventStore.open(empty_postgres_dsn)
     assert store.partition_count == 16
+    await store.close()
+
+
+async def test_an_upgrade_holds_up_no_append_while_a_backup_reads_beside_it(
+    empty_postgres_dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patched:
+        newest = alembic.upgrade
+        patched.setattr(alembic, "upgrade", lambda config, _: newest(config, "0005"))
+        await upgrade(empty_postgres_dsn)
+        patched.setattr(postgres, "SCHEMA_REVISION", "0005")
+        store = await PostgresEventStore.open(empty_postgres_dsn)
+    backup, beside = [await asyncpg.connect(empty_postgres_dsn) for _ in range(2)]
+    reading = backup.transaction()
+    await reading.start()
+    await backup.execute("LOCK TABLE partitions IN ACCESS SHARE MODE")
+    upgrading = asyncio.create_task(upgrade(empty_postgres_dsn))
+
+    async def waits() -> bool:
+        found = await beside.fetchval(
+            "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() "
+            "AND state = 'active' AND query ~ '(LOCK|ALTER) TABLE partitions'"
+        )
+        return bool(found)
+
+    await eventually(waits)
+    async with asyncio.timeout(20.0):
+        for _ in range(5):
+            await store.append(command("s"))
+    assert not upgrading.done()
+    await reading.rollback()
+    await upgrading
+    # Who has written since before the upgrade goes on.
+    await store.append(command("s"))
+    events = await store.read_partition(0)
+    assert [event.stream_version for event in events] == list(range(1, 7))
+    last = await beside.fetchval("SELECT recorded_at FROM partitions")
+    assert last == events[-1].recorded_at
+    assert await schema_differences(empty_postgres_dsn) == []
+    await backup.close()
+    await beside.close()
     await store.close()
 
 

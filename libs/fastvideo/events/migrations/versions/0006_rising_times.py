@@ -10,6 +10,22 @@ branch_labels: str | Sequence[str] | None = None
 depends_on: str | Sequence[str] | None = None
 
 TIME_OF_THE_LAST = (
+    # Whoever waits for this lock holds up every append behind it: it waits for appends that are
+    # under way, and lets others pass as long as a backup reads the table.
+    """
+    DO $body$ BEGIN
+        SET LOCAL lock_timeout = '200ms';
+        LOOP
+            BEGIN
+                LOCK TABLE partitions IN ACCESS EXCLUSIVE MODE;
+                EXIT;
+            EXCEPTION WHEN lock_not_available THEN
+                PERFORM pg_sleep(1);
+            END;
+        END LOOP;
+        SET LOCAL lock_timeout TO DEFAULT;
+    END $body$
+    """,
     """
     ALTER TABLE partitions ADD COLUMN recorded_at timestamptz NOT NULL DEFAULT '-infinity'
     """,
