@@ -10,6 +10,7 @@ from typing import Final
 
 from fastvideo.requests.types import OutputSpec, RequestKind, RequestSpec, SamplingParams
 from fastvideo.simulation.agenda import microseconds
+from fastvideo.simulation.bounds import COUNT_MAX
 from fastvideo.simulation.models import SimulatedModels
 from fastvideo.simulation.recorded import RecordedRequest
 from fastvideo.simulation.trace import (
@@ -24,10 +25,6 @@ from fastvideo.simulation.trace import (
 
 START: Final = datetime(2026, 1, 1, tzinfo=UTC)
 """The wall time at which every world begins."""
-
-
-SIDE_MAX: Final = 100_000
-"""Pixels or frames in one direction."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +184,7 @@ class _Maker:
 def parse_shape(text: str) -> tuple[int, int, int]:
     """Width, height and frames of "832x480x81". ValueError when that cannot be meant."""
     width, height, frames = (int(part) for part in text.split("x"))
-    if not all(1 <= side <= SIDE_MAX for side in (width, height, frames)):
+    if not all(1 <= side <= COUNT_MAX for side in (width, height, frames)):
         raise ValueError(text)
     return width, height, frames
 

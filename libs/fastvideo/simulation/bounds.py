@@ -19,8 +19,8 @@ FAULTS_MAX: Final = 100_000
 # Three years, in which moments are moments.
 _SECONDS_MAX: Final = 1e8
 _NUMBER_MAX: Final = 1e15
-# Units of one loop, and pixels or frames in one direction.
-_COUNT_MAX: Final = 100_000
+COUNT_MAX: Final = 100_000
+"""Units of one loop, and pixels or frames in one direction."""
 _COUNTS: Final = frozenset(["steps", "units", "width", "height", "num_frames"])
 
 _ABOVE_ZERO: Final = frozenset(
@@ -133,5 +133,5 @@ def _fault(name: str, value: float) -> str:
     if name not in _SIGNED and value < 0:
         return "at least 0"
     most = _SECONDS_MAX if name.endswith("_s") else _NUMBER_MAX
-    most = _COUNT_MAX if name in _COUNTS else most
+    most = COUNT_MAX if name in _COUNTS else most
     return "" if abs(value) <= most else f"at most {most:g}"
