@@ -278,7 +278,8 @@ class Decider:
                 placement = state.placement.place(late.spec, wish_of(state, late))
                 if placement is not None:
                     yield from self._assign(late, late.graph, placement, now)
-                    continue
+                # The turn of one that can have no place is that of the next who waits too long.
+                continue
             heads = [
                 (front(line[index].rank, tenant_id, state.shares), line[index], (kind, tenant_id))
                 for kind, tenant_id, line in state.lines.of(models)

@@ -19,9 +19,9 @@ class PlaceKind(NamedTuple):
     place: str
 
     @property
-    def bound_to(self) -> str:
-        """The pool and the mesh; kinds that are bound alike wait for the same places."""
-        return self.place.rpartition("/")[0]
+    def bound_to(self) -> tuple[str, str, str]:
+        """Model, card, and pool and mesh; kinds that are bound alike wait for the same places."""
+        return self.model_id, self.card_digest, self.place.rpartition("/")[0]
 
 
 class Waiting(NamedTuple):

@@ -56,11 +56,7 @@ def _oldest(state: SchedulerState, kind: PlaceKind) -> LiveRequest | None:
 
 def _just_relieved(state: SchedulerState, kind: PlaceKind) -> list[PlaceKind]:
     """Kinds that had the latest turn at the places which this one waits for, too."""
-    return [
-        other
-        for other in state.lines.relieved
-        if (other.model_id, other.bound_to) == (kind.model_id, kind.bound_to)
-    ]
+    return [other for other in state.lines.relieved if other.bound_to == kind.bound_to]
 
 
 def waited_too_long(state: SchedulerState, request: LiveRequest, now: datetime) -> bool:

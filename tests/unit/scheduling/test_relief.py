@@ -13,11 +13,18 @@ POLICY = SchedulingPolicy(
 )
 
 
-def crowd(policy: SchedulingPolicy, low: tuple[str, ...]) -> tuple[World, list[str]]:
-    """Two urgent requests come for each that ends; gives who got a place, in order."""
+def crowd(
+    policy: SchedulingPolicy, low: tuple[str, ...], stranded: str = ""
+) -> tuple[World, list[str]]:
+    """Two urgent requests come for each that ends; gives who got a place, in order.
+
+    One that is `stranded` came first, with a card that no worker has.
+    """
     world = World(policy=policy)
-    world.attach()
+    world.attach(card="served")
     world.batch_seconds = 0.05
+    if stranded:
+        world.submit(stranded, card="another")
     for request_id in low:
         world.submit(request_id, steps=1, priority=0)
     for number in range(40):
@@ -59,6 +66,12 @@ def test_a_crowd_of_a_higher_class_lets_all_of_a_lower_one_in_by_turns() -> None
     # While many of the crowd waited, who waited too long themselves.
     assert {"low1", "low2", "low3"} <= set(placed)
     assert world.core.queued_requests > 20
+
+
+def test_who_waits_for_a_card_that_no_worker_has_takes_nobodys_turn() -> None:
+    low = ("first", "low1", "low2", "low3")
+    _, placed = crowd(POLICY, low, stranded="stranded")
+    assert placed == crowd(POLICY, low)[1]
 
 
 def test_until_then_priority_counts() -> None:
