@@ -2,7 +2,7 @@
 
 import asyncio
 import hashlib
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -40,6 +40,8 @@ START = datetime(2026, 1, 1, tzinfo=UTC)
 NEWER = 1_000
 STRAYS_KEPT = timedelta(hours=1)
 TENANT = "acme"
+FILM, SHEET = b"a film" * 1000, b"a sheet" * 1000
+TTL_S = 60
 DONE = RequestCompleted(metrics=RequestMetrics(total_seconds=1.0))
 
 
@@ -217,3 +219,44 @@ async def live_artifacts(store: PostgresEventStore) -> dict[str, str]:
                 elif isinstance(payload, ArtifactDeleted):
                     del found[payload.artifact_id]
     return found
+
+
+class Killed(Exception):
+    """The process is gone."""
+
+
+class Steps:
+    """Counts what changes something, and dies before or after one of them."""
+
+    def __init__(self, dies_at: int) -> None:
+        self._left = dies_at
+
+    def dying(self, change: Callable[..., Any]) -> Callable[..., Any]:
+        async def done(*args: Any, **options: Any) -> Any:
+            self._step()
+            result = await change(*args, **options)
+            self._step()
+            return result
+
+        return done
+
+    def _step(self) -> None:
+        self._left -= 1
+        if self._left < 0:
+            raise Killed
+
+
+class Dying:
+    """A part of which one method may be the last."""
+
+    def __init__(self, part: Any, method: str, steps: Steps) -> None:
+        self._part = part
+        self._dying = {method: steps.dying(getattr(part, method))}
+
+    def __getattr__(self, name: str) -> Any:
+        return self._dying.get(name) or getattr(self._part, name)
+
+
+def digest_of(data: bytes) -> str:
+    """SHA-256, hexadecimal."""
+    return hashlib.sha256(data).hexdigest()

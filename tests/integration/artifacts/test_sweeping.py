@@ -1,26 +1,17 @@
 """Sweeps: what expired or was deleted goes, bytes that anybody has stay, death loses nothing."""
 
 import asyncio
-import hashlib
-import os
 import random
-import secrets
-import urllib.request
-from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from fastvideo.artifacts.state import stream_of
 from fastvideo.artifacts.types import ArtifactRecord
-from fastvideo.blobs import Blob
 from fastvideo.errors import (
     Conflict,
-    CorruptLog,
-    FailedPrecondition,
     Fenced,
     Gone,
     NotFound,
@@ -28,50 +19,23 @@ from fastvideo.errors import (
 )
 from fastvideo.requests.sealing import TenantErased
 from fastvideo.requests.state import stream_of as stream_of_request
-from fastvideo.service import end_task
-from fastvideo_artifacts import app, sweeping
-from fastvideo_artifacts.book import INPUTS_KEPT, DueArtifact
-from fastvideo_artifacts.strays import Strays
+from fastvideo_artifacts.book import INPUTS_KEPT
 from fastvideo_artifacts.sweeping import Swept
-from tests.contract.test_blobs import BUCKET, s3_options
 from tests.integration.artifacts.sweeps import (
     DONE,
-    STRAYS_KEPT,
+    FILM,
+    SHEET,
     TENANT,
+    TTL_S,
+    Dying,
+    Killed,
     Shop,
-    chunks_of,
-    is_unreadable,
-    shop_of,
+    Steps,
+    digest_of,
 )
 from tests.plugins.waiting import eventually
 
-FILM, SHEET = b"a film" * 1000, b"a sheet" * 1000
-TTL_S = 60
 SEED = 20_260_101
-
-
-def digest_of(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()
-
-
-@pytest.fixture
-async def shop(postgres_dsn: str, tmp_path: Path) -> AsyncIterator[Shop]:
-    async with shop_of(postgres_dsn, (tmp_path / "blobs").as_uri()) as opened:
-        yield opened
-
-
-@pytest.fixture
-async def shop_on_s3(postgres_dsn: str, s3_bucket: str) -> AsyncIterator[Shop]:
-    url = f"s3://{BUCKET}/{secrets.token_hex(4)}"
-    async with shop_of(postgres_dsn, url, s3_options(s3_bucket)) as opened:
-        yield opened
-
-
-@pytest.fixture(scope="session")
-def s3_bucket(s3_endpoint: str) -> str:
-    request = urllib.request.Request(f"{s3_endpoint}/{BUCKET}", method="PUT")
-    urllib.request.urlopen(request, timeout=60).close()
-    return s3_endpoint
 
 
 async def _expires(shop: Shop) -> None:
@@ -213,208 +177,12 @@ async def test_whoever_lost_the_lease_removes_nothing(shop: Shop) -> None:
     assert (await (await shop.sweeper()).sweep()).removed == 1
 
 
-async def _clears(shop: Shop) -> None:
-    await shop.made("req_1", FILM)
-    await shop.accept("req_2")
-
-    async def late() -> AsyncIterator[bytes]:
-        yield SHEET
-        await shop.tell("request-req_2", DONE)
-
-    with pytest.raises(FailedPrecondition, match="ended"):
-        await shop.put_chunks("req_2", "o", late())
-    await shop.blobs.put(chunks_of(b"its process died"))
-    sweeper = await shop.sweeper()
-    shop.clock.set(datetime.now(UTC))
-    assert not await sweeper.clear()
-    shop.clock.set(datetime.now(UTC) + STRAYS_KEPT + timedelta(hours=1))
-    assert await sweeper.clear() == Swept(removed=2)
-    assert await shop.stored() == {digest_of(FILM)}
-    # The same bytes may come again, and go again.
-    await shop.made("req_3", SHEET)
-    assert not await sweeper.clear()
-    await shop.require_no_dangling()
-    await shop.delete("req_3")
-    assert await sweeper.sweep() == Swept(given_up=1, removed=1)
-
-
-async def test_bytes_that_no_record_ever_named_go_after_a_while(shop: Shop) -> None:
-    await _clears(shop)
-
-
-async def test_bytes_that_no_record_ever_named_go_from_a_bucket_too(shop_on_s3: Shop) -> None:
-    await _clears(shop_on_s3)
-
-
-async def test_a_stray_that_is_older_than_the_log_stays_and_its_removal_survives_death(
-    shop: Shop, tmp_path: Path
-) -> None:
-    older = await shop.blobs.put(chunks_of(b"of another log"))
-    os.utime(tmp_path / "blobs/sha256" / older.digest[:2] / older.digest[2:], times=(0, 0))
-    await shop.made("req_1", SHEET)
-    await shop.blobs.put(chunks_of(FILM))
-    shop.clock.set(datetime.now(UTC) + timedelta(days=9))
-    with pytest.raises(Killed):
-        await (await shop.sweeper(blobs=Dying(shop.parts.blobs, "delete", Steps(1)))).clear()
-    assert await shop.stored() == {digest_of(SHEET), older.digest}
-    # Until it is told that they are gone, the same bytes are refused.
-    assert await (await shop.sweeper()).sweep() == Swept(removed=1)
-    assert await shop.made("req_2", FILM)
-    assert not await (await shop.sweeper()).clear()
-
-
-async def test_what_cannot_be_done_keeps_nothing_behind_it_from_going(
-    shop: Shop, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sweeping, "AT_ONCE_MAX", 2)
-    films = [f"film {n}".encode() for n in range(6)]
-    damaged, *refused = sorted(map(digest_of, films))[:4]
-    bad = {f"request-req_{n}" for n in range(3)}
-    for number, film in enumerate(films):
-        await shop.made(f"req_{number}", film, ttl_s=TTL_S)
-    shop.clock.set(shop.clock.now() + timedelta(seconds=TTL_S))
-
-    class Log:
-        def __getattr__(self, name: str) -> Any:
-            return getattr(shop.parts.store, name)
-
-        async def read_stream(self, stream_id: str, *args: Any) -> Any:
-            if stream_id in bad:
-                raise CorruptLog("a gap", subject=stream_id)
-            return await shop.parts.store.read_stream(stream_id, *args)
-
-    class Refusing:
-        async def delete(self, digest: str) -> None:
-            if digest in refused:
-                raise Unavailable("not allowed")
-            await shop.blobs.delete(digest)
-
-    class Away:
-        async def list(self) -> AsyncIterator[Blob]:
-            raise Unavailable("away")
-            yield
-
-    class Uses:
-        async def read(self, digest: str) -> Any:
-            if digest == damaged:
-                raise CorruptLog("a gap", subject=digest)
-            return await shop.parts.uses.read(digest)
-
-    sweeper = await shop.sweeper(store=Log(), blobs=Refusing(), uses=Uses())
-    assert await sweeper.sweep() == Swept(expired=3, given_up=6, removed=2, failed=7)
-    assert await shop.stored() == {damaged, *refused}
-    parts = shop.parts
-    away: Any = Away()
-    strays = Strays(parts.store, away, parts.book, shop.clock, STRAYS_KEPT)
-    assert await (await shop.sweeper(strays=strays)).clear() == Swept(failed=1)
-    # It comes back to all of them.
-    assert await (await shop.sweeper()).sweep() == Swept(expired=3, removed=4)
-
-
-async def _stays_by_the_log_alone(shop: Shop) -> None:
-    await shop.made("req_8", b"shared")
-    (second,) = await shop.made("req_9", b"shared")
-    await shop.delete("req_8")
-    await shop.parts.projector.reached(await shop.store.heads())
-    async with shop.parts.book._pool.connection() as connection:
-        # As if its completion had been passed over.
-        await connection.execute("DELETE FROM artifacts WHERE artifact_id = $1", second)
-    await (await shop.sweeper()).sweep()
-    assert digest_of(b"shared") in await shop.stored()
-
-
-async def test_a_stream_that_cannot_be_read_is_held_until_it_can(shop: Shop) -> None:
-    (film,) = await shop.made("req_1", FILM, ttl_s=TTL_S)
-    (sheet,) = await shop.made("req_2", SHEET, ttl_s=TTL_S)
-    await shop.made("req_3", b"other", ttl_s=TTL_S)
-    await shop.tell_unreadable(stream_of(film), "ArtifactPinned")
-    await shop.tell_unreadable("request-req_2", "RequestPinned")
-    shop.clock.set(shop.clock.now() + timedelta(seconds=TTL_S))
-    first = await (await shop.sweeper()).sweep()
-    # Of req_1 the request goes on; its artifact, of which more is said than is known, stays.
-    assert first == Swept(expired=2, given_up=1, removed=1, failed=2)
-    assert await shop.stored() == {digest_of(FILM), digest_of(SHEET)}
-
-    class Newer:
-        """The log, to a program that can read all of it."""
-
-        def __getattr__(self, name: str) -> Any:
-            return getattr(shop.parts.store, name)
-
-        async def read_stream(self, stream_id: str, *args: Any) -> Any:
-            page = await shop.parts.store.read_stream(stream_id, *args)
-            return tuple(stored for stored in page if not is_unreadable(stored))
-
-    for artifact_id in (film, sheet):
-        await shop.parts.book.take_again(stream_of(artifact_id), Newer())
-    await shop.parts.book.take_again("request-req_2", Newer())
-    assert await shop.parts.book.held("", 9) == ()
-    await _stays_by_the_log_alone(shop)
-    now = shop.clock.now()
-    assert await shop.parts.book.due(now, "", 9) == tuple(
-        DueArtifact(one, "expired") for one in sorted((film, sheet))
-    )
-
-
-async def test_sweeping_that_was_interrupted_is_taken_up_again(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    begun = asyncio.Queue[None]()
-
-    async def keep_swept(*_: object) -> None:
-        begun.put_nowait(None)
-        raise CorruptLog("a gap")
-
-    monkeypatch.setattr(app, "keep_swept", keep_swept)
-    task = asyncio.create_task(app._sweep(None, "one", 0.001))  # type: ignore[arg-type]
-    async with asyncio.timeout(20):
-        for _ in range(3):
-            await begun.get()
-    await end_task(task)
-
-
 async def test_a_clock_that_is_ahead_removes_nothing_before_its_time(shop: Shop) -> None:
     shop.clock.set(datetime.now(UTC))
     await shop.made("req_1", FILM, ttl_s=3600)
     shop.clock.set(shop.clock.now() + timedelta(hours=2))
     assert not await (await shop.sweeper()).sweep()
     assert await shop.stored() == {digest_of(FILM)}
-
-
-class Killed(Exception):
-    """The process is gone."""
-
-
-class Steps:
-    """Counts what changes something, and dies before or after one of them."""
-
-    def __init__(self, dies_at: int) -> None:
-        self._left = dies_at
-
-    def dying(self, change: Callable[..., Any]) -> Callable[..., Any]:
-        async def done(*args: Any, **options: Any) -> Any:
-            self._step()
-            result = await change(*args, **options)
-            self._step()
-            return result
-
-        return done
-
-    def _step(self) -> None:
-        self._left -= 1
-        if self._left < 0:
-            raise Killed
-
-
-class Dying:
-    """A part of which one method may be the last."""
-
-    def __init__(self, part: Any, method: str, steps: Steps) -> None:
-        self._part = part
-        self._dying = {method: steps.dying(getattr(part, method))}
-
-    def __getattr__(self, name: str) -> Any:
-        return self._dying.get(name) or getattr(self._part, name)
 
 
 async def test_a_sweep_that_is_killed_anywhere_is_gone_on_with(shop: Shop) -> None:
