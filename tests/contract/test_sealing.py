@@ -168,6 +168,16 @@ async def test_a_key_that_nobody_knows_is_an_error_and_no_erasure(world: World) 
     assert caught.value.reason == "KEY_UNKNOWN"
 
 
+async def test_what_is_written_after_an_erasure_is_never_lost_with_it(world: World) -> None:
+    await world.write("request-1", accepted("acme", SECRET))
+    # Another process erases, and this one has not read TenantErased yet.
+    await world.keys.erase("acme")
+    await world.write("request-2", accepted("acme", SECRET))
+    assert texts((await world.store.read_stream("request-2"))[0]) == [SECRET]
+    await world.erase("acme")
+    assert texts((await world.store.read_stream("request-1"))[0]) == [""]
+
+
 async def test_several_who_make_a_tenants_key_get_one(world: World) -> None:
     keys = await asyncio.gather(*(world.keys.live("acme") for _ in range(6)))
     assert len(set(keys)) == 1

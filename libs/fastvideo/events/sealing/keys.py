@@ -28,7 +28,7 @@ KEY_BYTES: Final = 32
 NONCE_BYTES: Final = 12
 
 ERASURE_S_MAX: Final = 30.0
-"""How long a running process may still use a key that was erased."""
+"""How long a running process may still read with a key that was erased."""
 
 KEYS_CACHED_MAX: Final = 4_096
 
@@ -198,25 +198,27 @@ class MemoryTenantKeys:
 
 
 class CachedTenantKeys:
-    """`TenantKeys` with the last used ones in memory, each for `ERASURE_S_MAX` at most.
+    """`TenantKeys` with the last found ones in memory, each for `ERASURE_S_MAX` at most.
 
-    `forget` drops a tenant's at once.
+    `forget` drops a tenant's at once. The key to seal with is always asked for: what is sealed
+    under a key that was erased meanwhile could never be read.
     """
 
     def __init__(self, keys: TenantKeys, clock_s: Callable[[], float] = time.monotonic) -> None:
         self._keys = keys
         self._clock_s = clock_s
-        # By key id and by tenant: the key, and until when it is good.
+        # By key id: the key, and until when it is good.
         self._found: OrderedDict[str, tuple[TenantKey, float]] = OrderedDict()
-        self._live: OrderedDict[str, tuple[TenantKey, float]] = OrderedDict()
 
     async def live(self, tenant_id: str) -> TenantKey:
-        key = self._take(self._live, tenant_id)
-        return key or self._keep(self._live, tenant_id, await self._keys.live(tenant_id))
+        return self._keep(await self._keys.live(tenant_id))
 
     async def find(self, key_id: str) -> TenantKey:
-        key = self._take(self._found, key_id)
-        return key or self._keep(self._found, key_id, await self._keys.find(key_id))
+        key, good_until_s = self._found.get(key_id, (None, 0.0))
+        if key is None or self._clock_s() >= good_until_s:
+            return self._keep(await self._keys.find(key_id))
+        self._found.move_to_end(key_id)
+        return key
 
     async def erase(self, tenant_id: str) -> tuple[str, ...]:
         self.forget(tenant_id)
@@ -226,26 +228,14 @@ class CachedTenantKeys:
 
     def forget(self, tenant_id: str) -> None:
         """Drop the tenant's keys: they are asked for again."""
-        self._live.pop(tenant_id, None)
         for key_id in [i for i, (key, _) in self._found.items() if key.tenant_id == tenant_id]:
             del self._found[key_id]
 
-    def _take(
-        self, cache: OrderedDict[str, tuple[TenantKey, float]], name: str
-    ) -> TenantKey | None:
-        key, good_until_s = cache.get(name, (None, 0.0))
-        if key is None or self._clock_s() >= good_until_s:
-            return None
-        cache.move_to_end(name)
-        return key
-
-    def _keep(
-        self, cache: OrderedDict[str, tuple[TenantKey, float]], name: str, key: TenantKey
-    ) -> TenantKey:
-        cache[name] = (key, self._clock_s() + ERASURE_S_MAX)
-        cache.move_to_end(name)
-        while len(cache) > KEYS_CACHED_MAX:
-            cache.popitem(last=False)
+    def _keep(self, key: TenantKey) -> TenantKey:
+        self._found[key.key_id] = (key, self._clock_s() + ERASURE_S_MAX)
+        self._found.move_to_end(key.key_id)
+        while len(self._found) > KEYS_CACHED_MAX:
+            self._found.popitem(last=False)
         return key
 
 
