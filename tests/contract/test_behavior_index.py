@@ -136,7 +136,7 @@ async def test_what_is_no_behavior_and_what_a_newer_program_wrote_is_passed_over
 ) -> None:
     await writer.record("b9", 20, replace(RECORD, request_id="r9"))
     events = await writer.log.read_partition(0)
-    newer = replace(events[-1], schema_version=99)
+    newer = events[-1]._replace(schema_version=99)
     await index.apply((*events[:-1], newer))
     assert "b9" not in await found(index, {})
     assert (await index.positions())[0] == 6

@@ -81,7 +81,7 @@ async def test_an_altered_decision_is_found(events: list[StoredEvent]) -> None:
         for one in decided.decisions
     )
     payload = wire.encode(replace(decided, decisions=made))
-    altered = [*events[:at], replace(events[at], payload=payload), *events[at + 1 :]]
+    altered = [*events[:at], events[at]._replace(payload=payload), *events[at + 1 :]]
     report = await replayed(altered)
     assert report.first_divergence is not None
     assert report.first_divergence.subject == f"decision {number}"

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -34,10 +33,10 @@ def altered(events: Sequence[StoredEvent], how: dict[str, Any]) -> list[StoredEv
     elif "set" in how:
         message = wire.to_proto(payload_of(found[at]))
         ParseDict(how["set"], message)
-        found[at] = replace(found[at], payload=message.SerializeToString())
+        found[at] = found[at]._replace(payload=message.SerializeToString())
     else:
         changed = {name: how[name] for name in ("type", "schema_version") if name in how}
-        found[at] = replace(found[at], **changed)
+        found[at] = found[at]._replace(**changed)
     return found
 
 

@@ -192,7 +192,7 @@ async def test_a_request_goes_on_past_what_a_newer_program_wrote_and_its_end_is_
         ("request-r3", 3): {"payload": b"\xff\xff"},
     }
     newer = [
-        replace(stored, **unreadable.get((stored.stream_id, stored.stream_version), {}))
+        stored._replace(**unreadable.get((stored.stream_id, stored.stream_version), {}))
         for stored in await writer.events()
     ]
     await request_index.apply(newer)

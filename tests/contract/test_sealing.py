@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import asyncpg
 import pytest
@@ -151,7 +151,7 @@ async def test_sealed_content_opens_nowhere_else(world: World, moved: str) -> No
     (stored,) = await world.below.read_stream("request-1")
     other = NewEvent("evt_other", stored.type, 1, stored.payload, stored.metadata)
     if moved == "stream":
-        forged = replace(stored, stream_id="request-2")
+        forged = stored._replace(stream_id="request-2")
     else:
         await world.below.append(AppendCommand((StreamAppend("request-1", (other,)),)))
         forged = (await world.below.read_stream("request-1"))[1]

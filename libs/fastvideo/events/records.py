@@ -85,9 +85,12 @@ class AppendResult:
     result: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class StoredEvent:
-    """An event of the log."""
+class StoredEvent(NamedTuple):
+    """An event of the log.
+
+    A tuple, since a rebuild makes millions of them: one is made in a quarter of the time that a
+    frozen dataclass of as many fields takes.
+    """
 
     partition: int
     # Gapless within the partition, from 1, in the order of commits.

@@ -4,7 +4,6 @@ import base64
 import gzip
 import json
 from collections.abc import Iterable
-from dataclasses import fields
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -45,11 +44,7 @@ def _event(record: dict[str, Any]) -> StoredEvent:
 
 
 def _record(event: StoredEvent) -> dict[str, Any]:
-    record = {
-        field.name: getattr(event, field.name)
-        for field in fields(StoredEvent)
-        if field.name not in _DERIVED
-    }
+    record = {name: value for name, value in event._asdict().items() if name not in _DERIVED}
     for name in _BYTES:
         record[name] = base64.b64encode(record[name]).decode()
     return {**record, "recorded_at": event.recorded_at.isoformat()}

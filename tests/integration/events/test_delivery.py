@@ -399,7 +399,7 @@ async def test_a_message_of_an_undone_history_is_ignored(world: World) -> None:
     await world.append_inputs(2)
     await world.bus.incarnation()
     (event, *_) = await world.store.read_partition(0)
-    undone = replace(event, log_epoch=0, stream_id="in-99", event_id="evt_undone")
+    undone = event._replace(log_epoch=0, stream_id="in-99", event_id="evt_undone")
     await world.bus.publish(bus_message(undone, encode))
     async with running(run_consumer(world.consumer_parts(Effects()), "c")):
         await eventually(lambda: all_echoed(world.store, 2))

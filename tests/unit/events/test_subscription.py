@@ -1,5 +1,4 @@
 import asyncio
-import dataclasses
 
 import pytest
 
@@ -107,4 +106,4 @@ async def test_cancelling_a_wait_loses_nothing() -> None:
             await anext(subscription)
     await store.append(command("s", count=3))
     events = await take(subscription, 3)
-    assert [dataclasses.astuple(e)[1] for e in events] == [1, 2, 3]
+    assert [e.offset for e in events] == [1, 2, 3]

@@ -30,7 +30,9 @@ class ErasingLog(CountingLog):
         return tuple(map(self._opened, events)) if self.erased else events
 
     def _opened(self, stored: StoredEvent) -> StoredEvent:
-        return stored if stored.stream_version > 1 else replace(stored, payload=wire.encode(ERASED))
+        if stored.stream_version > 1:
+            return stored
+        return stored._replace(payload=wire.encode(ERASED))
 
 
 async def test_what_was_appended_a_moment_ago_is_there() -> None:

@@ -70,7 +70,7 @@ class Seals:
         for slot, text in zip(sealed_type.slots(message), texts, strict=False):
             slot.set(text)
         message.ClearField("sealed")
-        return replace(stored, payload=message.SerializeToString(deterministic=True))
+        return stored._replace(payload=message.SerializeToString(deterministic=True))
 
     async def _texts(self, stored: StoredEvent, sealed: events_pb2.SealedContent) -> Sequence[str]:
         key = await self._keys.find(sealed.key_id)

@@ -79,10 +79,10 @@ def test_of_an_end_that_cannot_be_read_it_counts_that_it_is_one(unreadable: Any)
         costs,
     )
     begun = stored(3, "req_2", RequestAccepted(spec=spec("req_2")))
-    ended = replace(stored(4, "req_2", done(7.0)), **unreadable)
+    ended = stored(4, "req_2", done(7.0))._replace(**unreadable)
     assert changes_of([begun, ended], costs)[1] == Ended(4, "one", "req_2", AT_MS, 5.0)
     # What it did not say teaches nothing.
     assert costs.predict(spec("req_3")) == 5.0
-    newer = replace(begun, **unreadable)
+    newer = begun._replace(**unreadable)
     assert changes_of([newer], costs) == [Accepted(3, "one", "req_2", AT_MS, 0.0)]
-    assert changes_of([replace(ended, metadata=b"\xff\xff")], costs) == []
+    assert changes_of([ended._replace(metadata=b"\xff\xff")], costs) == []
