@@ -79,16 +79,24 @@ class Stage:
     async def worker(self, name: str, *schedulers: RunningScheduler, **options) -> ScriptedWorker:
         """Start a worker that is attached; it ends with the test."""
         worker = ScriptedWorker(name, [s.address for s in schedulers], **options)
+        return await self.attached(worker, *schedulers)
+
+    async def attached(
+        self, worker: ScriptedWorker, *schedulers: RunningScheduler
+    ) -> ScriptedWorker:
+        """Start a worker, and wait until the one that leads has heard what it is."""
         await self.stack.enter_async_context(worker)
-        await until(lambda: worker.epochs)
+        await until(lambda: worker.epochs and any(_knows(s, worker) for s in schedulers))
         return worker
 
-    async def append(self, request_id: str, payload: EventPayload, traceparent: str = "") -> None:
+    async def append(self, request_id: str, payload: EventPayload, traceparent: str = "") -> str:
+        """Append to the request's stream; the id of the event."""
         now = datetime.now(UTC)
         metadata = EventMetadata(request_id=request_id, occurred_at=now, traceparent=traceparent)
         event = new_event(new_id("evt", milliseconds(now)), payload, metadata)
         stream = StreamAppend(stream_of(request_id), (event,))
         await self.appender.append(AppendCommand(streams=(stream,)))
+        return event.event_id
 
     async def submit(self, request_id: str, *, traceparent: str = "", **options) -> RequestSpec:
         """Accept a request as the gateway does."""
@@ -96,9 +104,20 @@ class Stage:
         await self.append(request_id, RequestAccepted(spec=spec), traceparent)
         return spec
 
-    async def cancel(self, request_id: str) -> None:
+    async def cancel(self, request_id: str) -> str:
         scope = CancelScope(kind=CancelScopeKind.REQUEST, target_id=request_id)
-        await self.append(request_id, RequestCancelRequested(scope=scope, reason="user"))
+        return await self.append(request_id, RequestCancelRequested(scope=scope, reason="user"))
+
+    async def until_decided(self, event_id: str) -> None:
+        """Wait until the one that leads has decided on an event."""
+        deadline = time.monotonic() + WAIT_S
+        while event_id not in [
+            event.payload.input_event_id
+            for event in await self.shard_events()
+            if event.type == "SchedulerDecided"
+        ]:
+            assert time.monotonic() < deadline, "nobody has decided on it"
+            await asyncio.sleep(0.01)
 
     async def history(self, request_id: str) -> list[Event]:
         return [event_of(e) for e in await self.store.read_stream(stream_of(request_id))]
@@ -154,6 +173,11 @@ class Stage:
             if not more:
                 return events
             events.extend(map(event_of, more))
+
+
+def _knows(scheduler: RunningScheduler, worker: ScriptedWorker) -> bool:
+    leader = scheduler.shard.leader
+    return leader is not None and worker.worker_id in [w.worker_id for w in leader.core.workers]
 
 
 @asynccontextmanager

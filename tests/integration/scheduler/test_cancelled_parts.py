@@ -5,9 +5,9 @@ from fastvideo.scheduling.work import CancelScope, CancelScopeKind
 from tests.integration.scheduler.conftest import Stage, until
 
 
-async def ask(stage: Stage, kind: CancelScopeKind, target: str) -> None:
+async def ask(stage: Stage, kind: CancelScopeKind, target: str) -> str:
     scope = CancelScope(kind=kind, target_id=target)
-    await stage.append(
+    return await stage.append(
         target.split("/")[0], RequestCancelRequested(scope=scope, reason="not wanted")
     )
 
@@ -20,14 +20,16 @@ async def test_a_cancelled_loop_is_freed_and_the_user_reads_why(stage: Stage):
     scheduler = await stage.scheduler()
     worker = await stage.worker("w1", scheduler)
     worker.script.step_seconds = 0.01
-    await stage.submit("r1", steps=400)
+    await stage.submit("r1", steps=40)
     await until(lambda: denoised(worker) > 3)
-    await ask(stage, CancelScopeKind.LOOP, "r1/denoise")
+    worker.script.go.clear()
+    await stage.until_decided(await ask(stage, CancelScopeKind.LOOP, "r1/denoise"))
+    worker.script.go.set()
     ended = await stage.ended("r1")
     # Nothing that ends the program is left.
     assert ended.type == "RequestCancelled"
     assert ended.payload.reason == "not wanted"
-    assert denoised(worker) < 390
+    assert denoised(worker) < 40
     logged = [e.payload.message for e in await stage.history("r1") if e.type == "RequestLogged"]
     assert logged == ["loop denoise is cancelled: not wanted"]
     await until(lambda: not worker.held.get(("r1", 1)))
@@ -42,7 +44,10 @@ async def test_a_cancelled_stream_reaches_the_worker_and_the_request_completes(s
     worker.script.step_seconds = 0.005
     await stage.submit("r1", steps=40)
     await until(lambda: denoised(worker) > 3)
+    worker.script.go.clear()
     await ask(stage, CancelScopeKind.STREAM, "r1/preview")
+    await until(lambda: worker.muted)
+    worker.script.go.set()
     assert (await stage.ended("r1")).type == "RequestCompleted"
     assert worker.muted == [("r1", 1, "preview")]
 

@@ -13,9 +13,7 @@ async def working(stage: Stage, scheduler: RunningScheduler, name: str, **script
     worker = ScriptedWorker(name, [scheduler.address])
     for field, value in script.items():
         setattr(worker.script, field, value)
-    await stage.stack.enter_async_context(worker)
-    await until(lambda: worker.epochs)
-    return worker
+    return await stage.attached(worker, scheduler)
 
 
 def places(*workers: ScriptedWorker) -> dict[str, str]:
