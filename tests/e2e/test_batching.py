@@ -22,7 +22,7 @@ ASKED = [
 ]
 
 
-@pytest.mark.row("REQ-04", "SCH-03")
+@pytest.mark.row("REQ-04", "SCH-10")
 async def test_eight_at_once_give_the_bits_of_eight_alone(stack: Stack) -> None:
     async with AsyncClient(stack.gateway) as client:
 

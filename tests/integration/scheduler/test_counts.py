@@ -6,13 +6,16 @@ import pytest
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
+from fastvideo.scheduling.events import DeferLoop, SchedulerDecided
 from fastvideo.telemetry.instruments import (
     BATCH_SIZE,
+    DEFERRED,
     LEADING,
     LIVE,
     OUTCOME,
     QUEUE_AGE,
     QUEUED,
+    REASON,
     REQUEST_DURATION,
     REQUESTS_ENDED,
     STEPS,
@@ -85,3 +88,32 @@ async def test_gauges_are_the_state_s_and_a_standby_tells_that_it_is_one(
     scheduler.task.cancel()
     await until(lambda: scheduler.shard.leader is None)
     assert (measured.of(LEADING), measured.of(LIVE), measured.of(WORKERS)) == (0, 0, 0)
+
+
+@pytest.mark.row("API-15")
+async def test_who_waits_for_a_resource_is_counted_by_it(stage: Stage, measured: Measured) -> None:
+    scheduler = await stage.scheduler()
+    await until(lambda: measured.of(LEADING) == 1)
+    # Each unit needs 10 of it, so the second waits for the first.
+    worker = await stage.worker("w1", scheduler, memory=15)
+    worker.script.go.clear()
+    for name in ("r1", "r2"):
+        await stage.submit(name, steps=3)
+    await until(lambda: worker.batches)
+    worker.script.go.set()
+    for name in ("r1", "r2"):
+        await stage.ended(name)
+    told = [
+        decision.reason.partition(":")[0]
+        for event in await stage.shard_events()
+        if isinstance(event.payload, SchedulerDecided)
+        for decision in event.payload.decisions
+        if isinstance(decision, DeferLoop)
+    ]
+    assert told
+    for resource in set(told):
+        await until(
+            lambda resource=resource: (
+                measured.of(DEFERRED, **{REASON: resource}) == told.count(resource)
+            )
+        )

@@ -140,7 +140,7 @@ def test_interleaved_equals_serial_with_mixed_step_counts(
     assert any(len(set(steps)) > 1 for steps in first_steps)
 
 
-@pytest.mark.row("LOOP-10", "PHX-04")
+@pytest.mark.row("LOOP-10", "PHX-04", "WUK-05", "WUK-06", "WUK-12")
 def test_tokens_and_denoise_steps_and_encoders_and_decoders_take_turns_under_one_budget(
     engine: Engine, run_all: Run
 ) -> None:
@@ -148,7 +148,8 @@ def test_tokens_and_denoise_steps_and_encoders_and_decoders_take_turns_under_one
         pocket("tell", "tell me of a fox", steps=16, seed=1),
         video(seed=2, steps=8),
         pocket("recite", "tell me of an owl", steps=12, seed=3),
-        video("a green four moves down", seed=4, steps=8),
+        # Its frames are decoded, and its file is written, while the other video is denoised.
+        video("a green four moves down", seed=4, steps=2),
         pocket("paint", "a blue owl", steps=8, seed=5),
     ]
     expected = alone(engine, run_all, asked)
@@ -169,6 +170,16 @@ def test_tokens_and_denoise_steps_and_encoders_and_decoders_take_turns_under_one
     # two compute at once.
     computing = [ran for ran in log.batches if ran.thread == "engine"]
     assert {ran.reserved["compute_slots"] for ran in computing} == {1}
+    assert turns(log, {UnitKind.VAE_TILE}, {UnitKind.DIFFUSION_STEP}) >= 3
+    # Chunks of texts are admitted like steps: with the memory that they declare.
+    chunks = [ran for ran in computing if ran.kind is UnitKind.ENCODER_CHUNK]
+    assert chunks
+    assert all(ran.reserved["memory_bytes/activations"] > 0 for ran in chunks)
+    # Files are written beside compute: on no step's thread, and in no step's place.
+    written = [ran for ran in log.batches if ran.kind is UnitKind.ARTIFACT_WRITE]
+    assert written
+    assert all(ran.thread.startswith("engine-io") for ran in written)
+    assert all(ran.reserved["io_slots"] >= 1 for ran in written)
     spans = sorted((ran.began_s, ran.ended_s) for ran in computing)
     assert all(before[1] <= after[0] for before, after in itertools.pairwise(spans))
     assert engine._core.reserved["compute_slots"] == 0

@@ -21,7 +21,7 @@ from fastvideo.errors import (
     Unavailable,
 )
 from fastvideo.events.types import Event
-from fastvideo.requests.types import RequestStatus
+from fastvideo.requests.types import ErrorDetail, RequestStatus
 
 ITEMS = (BatchItem(id="a", prompt="a"), BatchItem(id="b", prompt="b"))
 FULL = OSError(errno.ENOSPC, "no space left on device")
@@ -31,7 +31,8 @@ BROKEN = FastVideoError("another digest", reason="DIGEST_MISMATCH")
 class Scripted:
     """Each prompt is a request; a step of item "a" may raise."""
 
-    def __init__(self, **errors: Exception) -> None:
+    def __init__(self, *, fails: str = "", **errors: Exception) -> None:
+        self.fails = fails
         self.errors = errors
         self.keys: list[str] = []
         self.calls: Counter[str] = Counter()
@@ -55,6 +56,11 @@ class Scripted:
     async def get(self, request_id: str) -> Any:
         whose = request_id.removeprefix("req_")
         record = SimpleNamespace(name="video.mp4", artifact_id=whose)
+        if whose == self.fails:
+            error = ErrorDetail(reason="NON_FINITE", message="NaN in the latents")
+            return SimpleNamespace(
+                status=RequestStatus.FAILED, latents_digest="", error=error, artifacts=()
+            )
         return SimpleNamespace(
             status=RequestStatus.COMPLETED, latents_digest="d", error=None, artifacts=(record,)
         )
@@ -90,6 +96,22 @@ async def test_what_was_accepted_keeps_its_id_when_its_end_is_not_known(tmp_path
     later = Scripted()
     assert (await outcome(later, tmp_path))[0].completed
     assert later.keys == []
+
+
+@pytest.mark.row("API-25")
+async def test_what_fails_while_it_runs_harms_no_other_and_may_be_asked_anew(
+    tmp_path: Path,
+) -> None:
+    first, other = await outcome(Scripted(fails="a"), tmp_path)
+    assert (first.status, first.request_id, first.files) == ("failed", "req_a", {})
+    assert first.error["reason"] == "NON_FINITE"
+    assert other.completed
+    assert [path.name for path in tmp_path.glob("*.mp4")] == ["b.video.mp4"]
+    again = Scripted()
+    assert not (await outcome(again, tmp_path))[0].completed
+    assert again.keys == []
+    assert (await outcome(again, tmp_path, retry_failed=True))[0].completed
+    assert [key[-2:] for key in again.keys] == ["-1"]
 
 
 @pytest.mark.parametrize("error", [FileNotFoundError("a.png"), NotFound("no such model")])

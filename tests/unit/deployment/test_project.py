@@ -189,11 +189,19 @@ def test_a_checkpoint_is_verified_against_its_manifest(folder: Path) -> None:
     manifest = folder / "weights/moving-digits/manifest.json"
     document = json.loads(manifest.read_text())
     tensors = document["shape_map"]["transformer"]["tensors"]
-    tensors[0]["shape"][0] += 1
-    manifest.write_text(json.dumps(document))
-    (fault, *_) = faults(folder)
-    assert (fault.file, fault.key) == ("deployment.yaml", "checkpoints.moving-digits")
-    assert tensors[0]["key"] in fault.fault
+    first, second = dict(tensors[0]), dict(tensors[1])
+    wrong = {
+        "has shape": [first | {"shape": [first["shape"][0] + 1, *first["shape"][1:]]}, second],
+        "is missing": [first, second, first | {"key": "nowhere.weight"}],
+        "is not in the manifest": [second],
+    }
+    for told, those in wrong.items():
+        document["shape_map"]["transformer"]["tensors"] = [*those, *tensors[2:]]
+        manifest.write_text(json.dumps(document))
+        (fault, *_) = faults(folder)
+        assert (fault.file, fault.key) == ("deployment.yaml", "checkpoints.moving-digits")
+        key = "nowhere.weight" if told == "is missing" else first["key"]
+        assert f"{key!r} {told}" in fault.fault
 
 
 @pytest.mark.row("VAL-05")

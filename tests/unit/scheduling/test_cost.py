@@ -44,6 +44,7 @@ def test_another_shape_is_scaled_and_another_batch_size_multiplied():
     assert costs.predict("m", "denoise", "10x10", units=4) == pytest.approx(0.5)
 
 
+@pytest.mark.row("SCH-07")
 def test_the_error_shrinks_and_is_reported():
     costs = estimator()
     costs.measure("m", "denoise", "10x10", 1, 0.2)
@@ -64,6 +65,7 @@ def test_the_error_shrinks_and_is_reported():
     assert first.relative_error > 0.5
 
 
+@pytest.mark.row("SCH-07")
 def test_a_drift_is_followed():
     costs = estimator()
     for seconds in [0.1] * 10 + [0.3] * 20:
