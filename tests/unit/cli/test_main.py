@@ -69,6 +69,30 @@ def test_a_variable_that_is_wrong_is_named_in_one_line() -> None:
     assert len(result.stderr.splitlines()) == 1
 
 
+def test_an_interrupt_while_it_is_imported_ends_it_in_one_line() -> None:
+    code = """
+import os, signal, sys
+import fastvideo.cli.entry
+
+class Interrupting:
+    def find_spec(self, name, path=None, target=None):
+        if name == "fastvideo.cli.main":
+            os.kill(os.getpid(), signal.SIGINT)
+
+sys.meta_path.insert(0, Interrupting())
+fastvideo.cli.entry.main()
+"""
+    result = subprocess.run(
+        [sys.executable, "-c", code, "models", "--json"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (result.returncode, result.stderr) == (130, "interrupted\n")
+    assert json.loads(result.stdout)["error"]["reason"] == "INTERRUPTED"
+
+
 def test_the_version_is_that_of_the_package() -> None:
     from importlib.metadata import version
 
