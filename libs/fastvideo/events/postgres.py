@@ -17,11 +17,11 @@ from fastvideo.events.postgres_pool import PostgresPool
 from fastvideo.events.records import (
     AppendCommand,
     AppendResult,
+    DamagedEvent,
     EventPosition,
     LogLimits,
     StoredEvent,
     payload_digest,
-    wrong_digest,
 )
 from fastvideo.events.store import partition_of
 
@@ -257,6 +257,6 @@ def _joined(
 
 def _stored(row: Iterable[Any]) -> StoredEvent:
     stored = StoredEvent(*row)
-    if payload_digest(stored.payload) != stored.payload_sha256:
-        raise wrong_digest(stored)
+    if not stored.is_whole:
+        raise DamagedEvent(stored)
     return stored

@@ -116,6 +116,11 @@ class StoredEvent(NamedTuple):
         """Where the event stands."""
         return EventPosition(self.partition, self.offset, self.stream_id, self.stream_version)
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether the payload is the one that was written."""
+        return payload_digest(self.payload) == self.payload_sha256
+
 
 LEASE_TTL_S_MAX: Final = 120.0
 """How long a lease may be given for: one that ends later is of before the clock was set back."""
@@ -192,22 +197,23 @@ def payload_digest(payload: bytes) -> bytes:
     return hashlib.sha256(payload).digest()
 
 
-WRONG_DIGEST: Final = "WRONG_DIGEST"
-"""The reason of an error about a payload that does not have its digest."""
+class DamagedEvent(CorruptLog):
+    """A payload is not the one that was written: it does not have its digest.
 
+    `stored` is the event as it was found.
+    """
 
-def wrong_digest(stored: StoredEvent) -> CorruptLog:
-    """The error of a payload that is not the one that was written; it says where it stands."""
-    return CorruptLog(
-        f"the payload of event {stored.event_id} does not have its digest",
-        reason=WRONG_DIGEST,
-        subject=stored.event_id,
-        attributes={
-            "partition": str(stored.partition),
-            "offset": str(stored.offset),
-            "stream_id": stored.stream_id,
-            "stream_version": str(stored.stream_version),
-            "type": stored.type,
-            "schema_version": str(stored.schema_version),
-        },
-    )
+    default_reason = "WRONG_DIGEST"
+
+    def __init__(self, stored: StoredEvent) -> None:
+        super().__init__(
+            f"the payload of event {stored.event_id} does not have its digest",
+            subject=stored.event_id,
+            attributes={
+                "partition": str(stored.partition),
+                "offset": str(stored.offset),
+                "stream_id": stored.stream_id,
+                "type": stored.type,
+            },
+        )
+        self.stored = stored

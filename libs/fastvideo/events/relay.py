@@ -16,7 +16,7 @@ from fastvideo.clock import Clock, SystemClock
 from fastvideo.errors import Unavailable
 from fastvideo.events.leadership import lead
 from fastvideo.events.records import Lease, StoredEvent
-from fastvideo.events.store import EventLog, EventStore
+from fastvideo.events.store import EventStore, PartitionReads
 from fastvideo.events.subscription import LogSubscription, PollLimits
 from fastvideo.events.wakeups import Wakeups
 from fastvideo.telemetry.logging import get_logger
@@ -61,7 +61,7 @@ def bus_message(event: StoredEvent, encode: Callable[[StoredEvent], bytes]) -> B
     )
 
 
-async def offset_before(store: EventLog, partition: int, moment: datetime) -> int:
+async def offset_before(store: PartitionReads, partition: int, moment: datetime) -> int:
     """The offset of the last event recorded before a moment; 0 when there is none.
 
     Times rise with offsets in a partition, so a binary search finds it.

@@ -45,7 +45,25 @@ class Appends(Protocol):
         ...
 
 
-class EventLog(Appends, Protocol):
+class PartitionReads(Protocol):
+    """Read as the log grows."""
+
+    async def read_partition(
+        self, partition: int, after_offset: int = 0, limit: int = 1000
+    ) -> tuple[StoredEvent, ...]:
+        """The events of a partition after an offset, oldest first, at most `limit`."""
+        ...
+
+    async def head(self, partition: int) -> int:
+        """The offset of a partition's last event; 0 when there is none."""
+        ...
+
+    async def heads(self) -> Mapping[int, int]:
+        """The head of every partition."""
+        ...
+
+
+class EventLog(Appends, PartitionReads, Protocol):
     """Append and read."""
 
     @property
@@ -67,26 +85,12 @@ class EventLog(Appends, Protocol):
         """The events of a stream after a version, oldest first, at most `limit`."""
         ...
 
-    async def read_partition(
-        self, partition: int, after_offset: int = 0, limit: int = 1000
-    ) -> tuple[StoredEvent, ...]:
-        """The events of a partition after an offset, oldest first, at most `limit`."""
-        ...
-
     async def stream_version(self, stream_id: str) -> int:
         """The version of a stream's last event; 0 when there is none."""
         ...
 
     async def stream_ids(self, prefix: str, after: str = "", limit: int = 1000) -> tuple[str, ...]:
         """The ids of streams that begin with a prefix and sort after another id, in order."""
-        ...
-
-    async def head(self, partition: int) -> int:
-        """The offset of a partition's last event; 0 when there is none."""
-        ...
-
-    async def heads(self) -> Mapping[int, int]:
-        """The head of every partition."""
         ...
 
     async def log_epoch(self) -> int:

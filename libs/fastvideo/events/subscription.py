@@ -8,7 +8,7 @@ from typing import Final
 
 from fastvideo.errors import CorruptLog, Unavailable
 from fastvideo.events.records import StoredEvent
-from fastvideo.events.store import EventLog
+from fastvideo.events.store import PartitionReads
 from fastvideo.events.wakeups import Wakeup, Wakeups
 from fastvideo.telemetry.logging import get_logger
 
@@ -49,7 +49,7 @@ class LogSubscription:
 
     def __init__(
         self,
-        store: EventLog,
+        store: PartitionReads,
         cursors: Mapping[int, int],
         wakeups: Wakeups | None = None,
         limits: PollLimits | None = None,

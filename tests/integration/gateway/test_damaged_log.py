@@ -3,14 +3,18 @@
 import pytest
 
 from fastvideo.requests.events import RequestProgressed, RequestStarted
+from fastvideo.requests.tenants import TenantPolicy, TenantPolicySet
+from fastvideo_gateway.quotas import following
 from tests.integration.gateway.test_log_commands import command, forge
+from tests.integration.gateway.test_quotas import end, tried
 from tests.integration.gateway.worlds import gateway_config, world_of
 from tests.plugins.waiting import eventually
 
 
 async def test_a_damaged_event_stops_who_must_read_it_and_leaves_the_gateway(
-    postgres_dsn: str, caplog: pytest.LogCaptureFixture
+    postgres_dsn: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(following, "STANDS_STILL_S", 0.5)
     config = gateway_config(postgres_dsn)
     async with world_of(config) as world:
         request_id = await world.submit()
@@ -32,4 +36,14 @@ async def test_a_damaged_event_stops_who_must_read_it_and_leaves_the_gateway(
         other = await world.submit("a blue seven")
         shown = await command(world, "show", f"request-{other}", "--json")
         assert [record["name"] for record in shown.records] == ["request.accepted"]
+        # So do quotas, also of what they find behind the damage.
+        policy = TenantPolicy(device_seconds_per_hour=1.0)
+        await world.append("tenant-default", TenantPolicySet(tenant_id="default", policy=policy))
+        await end(world, request_id, 60.0)
+
+        async def is_spent() -> bool:
+            refused = await tried(world)
+            return refused is not None and refused.reason == "QUOTA_DEVICE_SECONDS"
+
+        await eventually(is_spent, every_s=0.25)
         assert not world.gateway.task.done()

@@ -16,10 +16,10 @@ from fastvideo.events.reading.index import MemoryEventIndex
 from fastvideo.events.reading.reader import LogReader
 from fastvideo.events.records import (
     AppendCommand,
+    DamagedEvent,
     NewEvent,
     StoredEvent,
     StreamAppend,
-    wrong_digest,
 )
 from fastvideo.events.types import Event, EventMetadata
 from fastvideo.requests.events import RequestProgressed
@@ -59,7 +59,7 @@ class BrokenStore(MemoryEventStore):
     def _checked(self, events: tuple[StoredEvent, ...]) -> tuple[StoredEvent, ...]:
         for stored in events:
             if stored.event_id in self.broken:
-                raise wrong_digest(stored)
+                raise DamagedEvent(stored)
         return events
 
 

@@ -13,7 +13,7 @@ from fastvideo.clock import ManualClock
 from fastvideo.errors import InvalidField, ResourceExhausted, Unauthenticated, Unavailable
 from fastvideo.events.catalog import new_event
 from fastvideo.events.memory import MemoryEventStore
-from fastvideo.events.records import AppendCommand, StoredEvent, StreamAppend, wrong_digest
+from fastvideo.events.records import AppendCommand, DamagedEvent, StoredEvent, StreamAppend
 from fastvideo.events.types import EventMetadata
 from fastvideo.requests.tenants import ApiKeyCreated, ApiKeyRevoked
 from fastvideo.rpc.api_keys import ApiToken, bearer_of
@@ -197,7 +197,7 @@ async def _is_refused(directory: TenantDirectory, tenant_id: str) -> bool:
 def _whole(events: tuple[StoredEvent, ...]) -> tuple[StoredEvent, ...]:
     for stored in events:
         if stored.type == "Damaged":
-            raise wrong_digest(stored)
+            raise DamagedEvent(stored)
     return events
 
 

@@ -50,7 +50,7 @@ class CountingLog(MemoryEventStore):
         return await super().read_stream(stream_id, after_version, limit)
 
     async def write(self, *payloads: EventPayload, request_id: str = "r") -> AppendResult:
-        metadata = EventMetadata(occurred_at=datetime(2026, 1, 1, tzinfo=UTC))
+        metadata = EventMetadata(occurred_at=datetime(2026, 1, 1, tzinfo=UTC), tenant_id="t")
         events = tuple(new_event(new_id("evt", 0), payload, metadata) for payload in payloads)
         streams = (StreamAppend(stream_of(request_id), events),)
         result = await self.append(AppendCommand(streams=streams))

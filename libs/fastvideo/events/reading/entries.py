@@ -4,9 +4,9 @@ Readers of the log for people pass over nothing and stop for nothing: an event t
 wrote, or whose bytes were changed, is told as such. Whoever decides by the log halts instead.
 """
 
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import cache
+from operator import attrgetter
 
 from google.protobuf.message import DecodeError
 
@@ -14,7 +14,8 @@ from fastvideo import wire
 from fastvideo.api.events.v1 import events_pb2, log_pb2
 from fastvideo.errors import CorruptLog
 from fastvideo.events.catalog import NAMES, UPCASTERS, event_of, is_unknown
-from fastvideo.events.records import WRONG_DIGEST, StoredEvent
+from fastvideo.events.past_damage import read_past
+from fastvideo.events.records import DamagedEvent, StoredEvent
 from fastvideo.events.store import EventLog
 from fastvideo.events.types import Event
 from fastvideo.events.upcasting import UNKNOWN_SCHEMA
@@ -102,7 +103,7 @@ async def read_offsets(
     async def read(after: int, count: int) -> tuple[StoredEvent, ...]:
         return await log.read_partition(partition, after, count)
 
-    return await _read(read, after_offset, limit)
+    return tuple(map(_found, await read_past(read, attrgetter("offset"), after_offset, limit)))
 
 
 async def read_versions(
@@ -113,39 +114,12 @@ async def read_versions(
     async def read(after: int, count: int) -> tuple[StoredEvent, ...]:
         return await log.read_stream(stream_id, after, count)
 
-    return await _read(read, after_version, limit)
+    found = await read_past(read, attrgetter("stream_version"), after_version, limit)
+    return tuple(map(_found, found))
 
 
-async def _read(
-    read: Callable[[int, int], Awaitable[tuple[StoredEvent, ...]]], after: int, limit: int
-) -> tuple[FoundEvent, ...]:
-    """All at once; when one is broken, half by half until it stands alone."""
-    try:
-        return await read(after, limit)
-    except CorruptLog as error:
-        if error.reason != WRONG_DIGEST:
-            raise
-        if limit == 1:
-            return (_broken(error),)
-    half = limit // 2
-    return (
-        *await _read(read, after, half),
-        *await _read(read, after + half, limit - half),
-    )
-
-
-def _broken(error: CorruptLog) -> UnreadableEvent:
-    where = error.attributes
-    return UnreadableEvent(
-        event_id=error.subject,
-        partition=int(where["partition"]),
-        offset=int(where["offset"]),
-        stream_id=where["stream_id"],
-        stream_version=int(where["stream_version"]),
-        type=where["type"],
-        schema_version=int(where["schema_version"]),
-        reason=f"{error.reason}: {error.message}",
-    )
+def _found(one: StoredEvent | DamagedEvent) -> FoundEvent:
+    return unreadable(one.stored, one) if isinstance(one, DamagedEvent) else one
 
 
 @cache

@@ -10,11 +10,11 @@ from contextlib import aclosing, asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
 from typing import Final
 
-from fastvideo.errors import CorruptLog, ResourceExhausted
+from fastvideo.errors import ResourceExhausted
 from fastvideo.events.reading.entries import FoundEvent
 from fastvideo.events.reading.filters import EventFilter, Matcher
 from fastvideo.events.reading.reader import ALL, LogReader, checked_positions
-from fastvideo.events.records import WRONG_DIGEST, StoredEvent
+from fastvideo.events.records import DamagedEvent, StoredEvent
 from fastvideo.events.store import EventLog
 from fastvideo.events.subscription import LogSubscription, PollLimits
 from fastvideo.events.wakeups import Wakeups
@@ -85,9 +85,8 @@ class LogFollower:
                         async for told in coming:
                             positions.update(told.position)
                             yield told
-                except CorruptLog as error:
-                    if error.reason != WRONG_DIGEST:
-                        raise
+                except DamagedEvent:
+                    continue
 
     async def _catch_up(
         self, wanted: EventFilter, positions: Mapping[int, int]

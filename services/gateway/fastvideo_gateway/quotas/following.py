@@ -1,14 +1,21 @@
-"""Keeps a ledger up to date with the log: from the beginning of its window on, then as it grows."""
+"""Keeps a ledger up to date with the log: from the beginning of its window on, then as it grows.
+
+No damaged event stops it, its own or one that the list of requests stands still before: what counts
+would count for ever, and what comes would count for nobody.
+"""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Final
 
 from fastvideo.clock import Clock, milliseconds
 from fastvideo.errors import Unavailable
+from fastvideo.events.past_damage import PastDamage
 from fastvideo.events.projections.projector import Projector
+from fastvideo.events.relay import offset_before
 from fastvideo.events.store import EventLog
 from fastvideo.events.subscription import LogSubscription, PollLimits
 from fastvideo.events.wakeups import Wakeups
@@ -30,22 +37,46 @@ CHECK_EVERY_S: Final = 1.0
 GATHER_S: Final = 0.05
 RETRY_S: Final = 0.5
 UNDER_WAY_MAX: Final = 5_000
+# Rows that come no further for so long are taken as they are: more of the log is read then.
+STANDS_STILL_S: Final = 5.0
 
-ReadsUnderWay = Callable[[int], Awaitable[tuple[RequestState, ...]]]
+
+@dataclass(frozen=True, slots=True)
+class UnderWay:
+    """The requests that have not ended, by rows that hold the log up to these offsets at least."""
+
+    states: tuple[RequestState, ...]
+    positions: Mapping[int, int]
+
+
+ReadsUnderWay = Callable[[int], Awaitable[UnderWay]]
 """From a limit to the requests that have not ended."""
 
 
 def under_way_in(index: RequestIndex, projector: Projector, log: EventLog) -> ReadsUnderWay:
-    """Reads of rows that hold what the log holds.
+    """Reads of rows that hold what the log holds, unless they stand still before a damaged event.
 
     Older rows tell of requests that ended before the window, which would count for ever.
     """
 
-    async def read(limit: int) -> tuple[RequestState, ...]:
-        await projector.reached(await log.heads())
-        return await index.under_way(limit)
+    async def read(limit: int) -> UnderWay:
+        await _come_on(projector, await log.heads())
+        positions = projector.positions
+        return UnderWay(await index.under_way(limit), positions)
 
     return read
+
+
+async def _come_on(projector: Projector, heads: Mapping[int, int]) -> None:
+    """Wait until the rows hold what the log held, as long as they come on."""
+    before: Mapping[int, int] | None = None
+    while projector.positions != before:
+        before = projector.positions
+        with suppress(TimeoutError):
+            async with asyncio.timeout(STANDS_STILL_S):
+                await projector.reached(heads)
+                return
+    _LOG.error("the list of requests stands still: usage is read from there on")
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +105,7 @@ class UsageFollower:
         on_answer: Callable[[bool], None],
     ) -> None:
         self._source = source
+        self._log = PastDamage(source.log)
         self._ledger = ledger
         self._costs = costs
         self._on_answer = on_answer
@@ -90,10 +122,10 @@ class UsageFollower:
             await asyncio.sleep(RETRY_S)
 
     async def _follow(self) -> None:
-        goal = await self._source.log.heads()
+        goal = await self._log.heads()
         cursors = await self._begun()
         subscription = LogSubscription(
-            self._source.log, cursors, self._source.wakeups, self._source.polling
+            self._log, cursors, self._source.wakeups, self._source.polling
         )
         reading: asyncio.Task[None] | None = None
         filled = False
@@ -132,12 +164,16 @@ class UsageFollower:
         if not positions:
             since = self._source.clock.now() - timedelta(minutes=DEVICE_WINDOW_MINUTES)
             places = {
-                partition: await offset_before(self._source.log, partition, since)
-                for partition in range(self._source.log.partition_count)
+                partition: await offset_before(self._log, partition, since)
+                for partition in await self._log.heads()
             }
             # Read after the places: what ends from there on, the events tell.
-            states = await self._source.under_way(UNDER_WAY_MAX)
-            await self._ledger.begin(places, [self._accepted(state) for state in states])
+            known = await self._source.under_way(UNDER_WAY_MAX)
+            places = {
+                partition: min(offset, known.positions.get(partition, 0))
+                for partition, offset in places.items()
+            }
+            await self._ledger.begin(places, [self._accepted(state) for state in known.states])
             positions = await self._ledger.positions()
         return positions
 
@@ -150,19 +186,3 @@ class UsageFollower:
 
 def _holds(cursors: Mapping[int, int], goal: Mapping[int, int]) -> bool:
     return all(cursors.get(partition, 0) >= offset for partition, offset in goal.items())
-
-
-async def offset_before(log: EventLog, partition: int, moment: datetime) -> int:
-    """The offset of a partition's last event that was recorded before a moment; 0 when none was.
-
-    As many reads of one event as the offset has binary digits.
-    """
-    before, after = 0, await log.head(partition) + 1
-    while after - before > 1:
-        middle = (before + after) // 2
-        (stored,) = await log.read_partition(partition, middle - 1, 1)
-        if stored.recorded_at < moment:
-            before = middle
-        else:
-            after = middle
-    return before

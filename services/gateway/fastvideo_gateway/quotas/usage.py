@@ -6,9 +6,9 @@ from typing import Final
 from fastvideo.clock import milliseconds
 from fastvideo.errors import CorruptLog, FastVideoError
 from fastvideo.events.catalog import TERMINAL, metadata_of
-from fastvideo.events.records import StoredEvent
+from fastvideo.events.records import DamagedEvent, StoredEvent
 from fastvideo.events.types import EventPayload
-from fastvideo.events.views import event_for_view
+from fastvideo.events.views import count_passed_over, event_for_view
 from fastvideo.requests.events import (
     RequestAccepted,
     RequestCancelled,
@@ -79,7 +79,7 @@ def _change(stored: StoredEvent, costs: RequestCosts) -> Change | None:
     """What an event changes.
 
     One that cannot be read counts by its envelope and by what was predicted: a request whose end
-    says more than this program knows has ended nevertheless.
+    says more than this program knows, or is damaged, has ended nevertheless.
     """
     payload = _payload(stored)
     at_ms = milliseconds(stored.recorded_at)
@@ -104,8 +104,11 @@ def _change(stored: StoredEvent, costs: RequestCosts) -> Change | None:
 def _payload(stored: StoredEvent) -> EventPayload | None:
     """What an event says; None when that cannot be read."""
     try:
+        if not stored.is_whole:
+            raise DamagedEvent(stored)
         event = event_for_view(stored, "quotas")
     except FastVideoError as error:
+        count_passed_over("quotas", stored)
         _LOG.error("event read in part for quotas", stream=stored.stream_id, error=error.message)
         return None
     return None if event is None else event.payload

@@ -10,8 +10,8 @@ from fastvideo.clock import ManualClock
 from fastvideo.errors import ResourceExhausted
 from fastvideo.events.memory import MemoryEventStore
 from fastvideo.requests.tenants import TenantPolicy
-from fastvideo.requests.types import RequestSpec, RequestState
-from fastvideo_gateway.quotas.following import UsageSource
+from fastvideo.requests.types import RequestSpec
+from fastvideo_gateway.quotas.following import UnderWay, UsageSource
 from fastvideo_gateway.quotas.keeping import LOCAL, SHARED, KeptQuotas
 from fastvideo_gateway.quotas.types import (
     Accepted,
@@ -71,8 +71,8 @@ class Shared:
         self.withdrawn.append(asked.request_id)
 
 
-async def nothing(limit: int) -> tuple[RequestState, ...]:
-    return ()
+async def nothing(limit: int) -> UnderWay:
+    return UnderWay((), {})
 
 
 def quotas(policy: TenantPolicy, shared: Shared | None) -> KeptQuotas:

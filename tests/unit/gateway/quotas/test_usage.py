@@ -71,7 +71,9 @@ def test_what_such_requests_took_is_what_the_next_one_is_predicted_to_take() -> 
     assert change == Accepted(3, "one", "req_2", AT_MS, 5.0)
 
 
-@pytest.mark.parametrize("unreadable", [{"payload": b"\xff\xff"}, {"schema_version": 99}])
+@pytest.mark.parametrize(
+    "unreadable", [{"payload": b"\xff\xff"}, {"schema_version": 99}, {"payload_sha256": b"another"}]
+)
 def test_of_an_end_that_cannot_be_read_it_counts_that_it_is_one(unreadable: Any) -> None:
     costs = RequestCosts()
     changes_of(
