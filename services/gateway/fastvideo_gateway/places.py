@@ -39,8 +39,11 @@ class Places:
             )
 
     @contextmanager
-    def taken(self, tenant_id: str) -> Iterator[None]:
-        """A place, for as long as the block lasts. Raises as `require` does."""
+    def taken(self, tenant_id: str = "") -> Iterator[None]:
+        """A place, for as long as the block lasts; without a tenant it is an operator's.
+
+        Raises as `require` does.
+        """
         self.require(tenant_id)
         with self.held(tenant_id):
             yield

@@ -5,8 +5,8 @@ beside a worker that has it. A replay ends with its caller.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -37,6 +37,7 @@ from fastvideo.rpc.tls import ClientTls
 from fastvideo.scheduling.deployed import DeployedModels
 from fastvideo.scheduling.events import WorkerAttached
 from fastvideo.telemetry import tracing
+from fastvideo_gateway.places import Places
 
 # Replays of states and decisions that run here at a time; others are refused.
 AT_ONCE_MAX: Final = 2
@@ -77,34 +78,14 @@ class ReplayParts:
     tls: ClientTls | None = None
 
 
-class _Places:
-    """How many do something here now, and no more than are allowed."""
-
-    def __init__(self, what: str) -> None:
-        self._what = what
-        self._taken = 0
-
-    @contextmanager
-    def place(self, at_once_max: int) -> Iterator[None]:
-        """One of the places. Raises ResourceExhausted when all are taken."""
-        if self._taken >= at_once_max:
-            raise ResourceExhausted(
-                f"{self._taken} {self._what} here, the most at a time", subject="replays"
-            )
-        self._taken += 1
-        try:
-            yield
-        finally:
-            self._taken -= 1
-
-
 class Replayer:
     """Runs replays of every kind."""
 
     def __init__(self, parts: ReplayParts) -> None:
         self._parts = parts
-        self._replays = _Places("replays run")
-        self._readings = _Places("runs are read")
+        # Operators alone replay: nobody has a share.
+        self._replays = Places("replays", AT_ONCE_MAX, 1.0, "let one end")
+        self._readings = Places("runs that are read", READ_AT_ONCE_MAX, 1.0, "let one end")
 
     async def logged_run(self, request_id: str) -> LoggedRun:
         """What the log says of a request's run.
@@ -112,7 +93,7 @@ class Replayer:
         Raises NotFound for an unknown request, ResourceExhausted when too many are read, and
         FailedPrecondition when too much happened in its time.
         """
-        with self._readings.place(READ_AT_ONCE_MAX):
+        with self._readings.taken():
             return await read_logged_run(self._parts.log, request_id, self._parts.shard)
 
     async def replay(self, request: ReplayRequest) -> AsyncGenerator[Told, None]:
@@ -141,7 +122,7 @@ class Replayer:
         }
         with tracing.span(f"replay {request.kind.value}", attributes) as span:
             if request.kind in _HERE:
-                with self._replays.place(AT_ONCE_MAX):
+                with self._replays.taken():
                     report = await self._here(request, board)
                 tracing.link(span, report.original_traceparent)
             else:
