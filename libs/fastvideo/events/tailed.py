@@ -102,6 +102,8 @@ class TailedLog:
     async def _keep(self) -> None:
         heads = await self._heads()
         self._windows = {partition: _Window(head) for partition, head in heads.items()}
+        # What was appended between their last look and these heads nobody tells them of later.
+        await self._told.notify(heads)
         subscription = LogSubscription(self._log, heads, self._wakeups, self._polling)
         while True:
             batch = await subscription.next_batch()

@@ -143,6 +143,18 @@ async def test_without_a_reader_everybody_reads_the_log() -> None:
     assert [stored.offset for stored in await tail.read_partition(0, 3)] == [4]
 
 
+async def test_what_came_before_the_reader_began_is_told_of_when_it_begins() -> None:
+    store = CountingStore()
+    tail = TailedLog(store, None, FAST)
+    taking = asyncio.create_task(take(following(tail, {0: 0}), 1))
+    # It has looked, found nothing, and waits to be told.
+    for _ in range(10):
+        await asyncio.sleep(0)
+    await store.append(command("s"))
+    async with running(tail.run()):
+        assert await taking == [(0, 1)]
+
+
 async def test_nothing_is_kept_until_an_erased_key_opens_nothing() -> None:
     start = datetime(2026, 1, 1, tzinfo=UTC)
     clock, store = ManualClock(start), CountingStore(2)
