@@ -8,6 +8,7 @@ import { RequestView } from "./request-view.js";
 import { nextTheme, themeName } from "./theme.js";
 
 const SEARCH_PAUSE_MS = 180;
+const FOLLOW_MS = 1000;
 
 const view = new RequestView(onVersion);
 const list = new RequestList((id) => go(id));
@@ -178,10 +179,23 @@ async function begin() {
   await comeIn(() => onLive("lost"));
   // Not before: Escape pressed twice closes the question for the key for a moment, and is not for the page.
   document.addEventListener("keydown", onKey);
+  loadModels();
+  await followed();
   list.load();
   arrive();
-  loadModels();
-  follow("/api/live", "requests", onChanges, onLive);
+}
+
+// Before anything is read: nobody would tell of what comes between reading and following. Where the
+// stream is late, what was missed is read again once it is there.
+async function followed() {
+  const told = new Promise((done) => {
+    follow("/api/live", "requests", onChanges, (state) => {
+      onLive(state);
+      done();
+    });
+  });
+  await Promise.race([told, new Promise((late) => setTimeout(late, FOLLOW_MS))]);
+  onLive.before ??= "lost";
 }
 
 listen();

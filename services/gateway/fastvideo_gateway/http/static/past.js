@@ -43,9 +43,11 @@ export class Past {
     return this.events.source?.length ?? 0;
   }
 
-  // Whether it stands at the newest event there is, so that it goes on with the request.
+  // Whether it stands, or is to stand, at the newest event there is, so that it goes on with the
+  // request; what was known there may still be on its way.
   get follows() {
-    return this.look !== null && this.look?.version === this.request?.version;
+    const stands = this.wanted || (this.index < 0 ? 0 : this.events.source.versionAt(this.index));
+    return stands === this.request.version;
   }
 
   // `state` is the newest one, which needs no fold.

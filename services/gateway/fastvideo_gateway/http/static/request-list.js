@@ -32,6 +32,7 @@ export class RequestList {
     this.complete = false;
     this.loading = null;
     this.generation = 0;
+    this.told = null;
     this.openId = "";
     this.at = 0;
     this.rows = new Rows(byId("requests"), {
@@ -56,6 +57,8 @@ export class RequestList {
     this.generation += 1;
     const generation = this.generation;
     this.loading = null;
+    // What is told meanwhile may be newer than what is read.
+    const told = (this.told = []);
     try {
       const page = await get("/api/requests", { ...this.filters(), limit: PAGE });
       if (generation !== this.generation) return;
@@ -65,9 +68,12 @@ export class RequestList {
       this.reindex();
       this.rows.box.scrollTop = 0;
       this.at = Math.max(0, this.places.get(this.openId) ?? 0);
-      this.changed();
+      this.told = null;
+      this.take(told);
     } catch (error) {
-      if (generation === this.generation) this.tell(error.message);
+      if (generation !== this.generation) return;
+      this.told = null;
+      this.tell(error.message);
     }
   }
 
@@ -96,13 +102,14 @@ export class RequestList {
 
   // What the gateway says has changed.
   take(changes) {
+    this.told?.push(...changes);
     const unknown = [];
     const { status } = this.filters();
     let gone = false;
     for (const one of changes) {
       const place = this.places.get(one.request_id);
       if (place === undefined) unknown.push(one);
-      else {
+      else if (one.version >= this.items[place].version) {
         this.items[place] = one;
         gone ||= Boolean(status) && one.status !== status;
       }

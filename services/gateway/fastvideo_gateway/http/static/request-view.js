@@ -41,6 +41,7 @@ export class RequestView {
   async open(id, version = 0) {
     if (this.id !== id) this.clear();
     this.id = id;
+    this.missed = false;
     this.cursors = [""];
     this.mediaId = null;
     byId("empty").hidden = true;
@@ -55,14 +56,22 @@ export class RequestView {
       if (this.id !== id) return;
       this.show(answer);
       this.past.open(answer.request, version, answer.state);
-      // The lists were behind the log: nothing will tell when they have caught up.
-      if (!answer.fresh) setTimeout(() => this.id === id && this.open(id, version), AGAIN_MS);
+      this.again(answer);
       await this.explain();
     } catch (error) {
-      if (this.id === id) this.fail(error.message);
+      if (this.id !== id) return;
+      this.fail(error.message);
+      if (this.missed) this.refreshSoon(AGAIN_MS);
     } finally {
       if (this.id === id) this.box.removeAttribute("aria-busy");
     }
+  }
+
+  // The lists were behind the log: nothing will tell when they have caught up.
+  again({ fresh }) {
+    if (this.missed) this.refreshSoon(0);
+    else if (!fresh) this.refreshSoon(AGAIN_MS);
+    this.missed = false;
   }
 
   // Nothing of the request before is taken for the one that comes, or for one that does not exist.
@@ -179,7 +188,9 @@ export class RequestView {
 
   // Something happened to the request that is open.
   take(request) {
-    if (!this.row) return;
+    // It is being read, perhaps as it was before.
+    this.missed = !this.row;
+    if (this.missed) return void (this.box.hasAttribute("aria-busy") || this.refreshSoon(REFRESH_MS));
     const ended = request.ended_at && !this.row.ended_at;
     this.row = request;
     this.past.grow(request);
@@ -199,10 +210,12 @@ export class RequestView {
       try {
         const answer = await get(requestPath(id));
         if (this.id !== id) return;
+        this.row = answer.request;
         this.state = answer.state;
         this.mediaId = null;
         this.update(answer.request, answer.state);
         this.past.grow(answer.request);
+        this.again(answer);
         await this.explain();
       } catch (error) {
         if (this.id === id) this.fail(error.message);
