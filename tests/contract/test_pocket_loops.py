@@ -12,7 +12,7 @@ import torch
 from fastvideo.cache.memory_tier import MemoryTier
 from fastvideo.deployment.catalog import Catalog
 from fastvideo.errors import ContractViolation
-from fastvideo.loops.contract import LoopOutput, StepContext
+from fastvideo.loops.contract import LoopOutput, PlanContext, StepContext
 from fastvideo.loops.runner import run_loop
 from fastvideo.loops.suite import LoopCase, check_loop
 from fastvideo.model.specs import ParityTestSpec
@@ -21,7 +21,7 @@ from fastvideo.models.registry import FAMILIES, family_modules, load_instance_pa
 from fastvideo.models.resident import StandaloneModel
 from fastvideo.models.wan.geometry import default_sampling
 from fastvideo.requests.types import OutputSpec, RequestKind, RequestSpec, TextPart
-from fastvideo.scheduling.work import WorkUnit
+from fastvideo.scheduling.work import LoopRef, WorkUnit
 from tests.families import pocket
 from tests.families.pocket.checkpoint import write_checkpoint
 from tests.families.pocket.loops.denoise import DenoiseKernel
@@ -150,6 +150,29 @@ def test_encoding_through_a_tier_keeps_the_contract(model: StandaloneModel) -> N
     report = check_loop(model.kernels["encode"], model, warm, lambda: StepContext(tier=tier))
     assert report.units == (1, 1)
     assert report.forwards_alone == 0
+
+
+@pytest.mark.row("WUK-14")
+def test_a_chunk_of_a_rollout_follows_the_chunk_before_it(model: StandaloneModel) -> None:
+    [case] = cases(model, FEATURES, {"steps": 2, "num_frames": 2})
+    kernel: Any = model.kernels["rollout"]
+
+    def second(history: float) -> torch.Tensor:
+        """The second chunk, from the same noise, behind a first that is so much brighter."""
+        loop = LoopRef(request_id="r", node_id="rollout", attempt=1)
+        state = kernel.init_state(loop, case.request, case.inputs, model)
+        with torch.no_grad():
+            while (plan := kernel.plan_step(state, PlanContext(model_instance_id="i"))) is not None:
+                [unit] = plan.units
+                if unit.step_range.start == 2:
+                    state.latents[:, :, :1] += history
+                [output] = kernel.run_step([(state, unit)], model, StepContext(unit=unit))
+                state = kernel.advance(state, unit, output)
+        chunk: torch.Tensor = state.chunks[1]
+        return chunk
+
+    assert torch.equal(second(0.0), second(0.0))
+    assert not torch.equal(second(0.0), second(0.5))
 
 
 @pytest.mark.parametrize("chunk_tokens", [1, 3, 5, 8, 64])

@@ -1,5 +1,6 @@
 """A caller that drops its connection: its own request stops within a step, nobody else's does."""
 
+import asyncio
 import json
 import socket
 import time
@@ -9,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from fastvideo.client import AsyncClient
+from fastvideo.requests.types import RequestStatus
 from tests.e2e import patient_http as httpx
 from tests.e2e.stack import Stack, poll
 from tests.e2e.test_cancel import check_stopped
@@ -26,12 +29,14 @@ def body(steps: int = STEPS, **fields: Any) -> dict[str, Any]:
 
 
 @contextmanager
-def asking(stack: Stack, asked: dict[str, Any], *headers: str) -> Iterator[socket.socket]:
+def asking(
+    stack: Stack, asked: dict[str, Any], *headers: str, path: str = "/v1/videos/sync"
+) -> Iterator[socket.socket]:
     """A bare connection with a sync request on its way; it is cut at the end."""
     data = json.dumps(asked).encode()
     host, _, port = stack.address("gateway-http").rpartition(":")
     head = [
-        "POST /v1/videos/sync HTTP/1.1",
+        f"POST {path} HTTP/1.1",
         f"Host: {host}:{port}",
         "Content-Type: application/json",
         f"Content-Length: {len(data)}",
@@ -81,6 +86,24 @@ async def test_a_dropped_request_stops_within_one_step(stack: Stack, url: str, a
         video_id = newest(url, asked)["id"]
         until(url, video_id, "in_progress", progress=1)
     await check_gone(stack, url, video_id)
+
+
+@pytest.mark.row("API-18")
+async def test_of_dropped_images_none_is_made(stack: Stack) -> None:
+    # So large that none is done before its caller goes, on any machine.
+    asked = body(1000, n=2, size="256x256")
+    async with AsyncClient(stack.gateway) as client, asyncio.timeout(120):
+        with asking(stack, asked, path="/v1/images/generations"):
+            made: list[str] = []
+            while len(made) < 2:
+                page = await client.list(page_size=10)
+                made = [one.request_id for one in page.items if one.prompt == asked["prompt"]]
+        for request_id in made:
+            assert (await client.wait(request_id)).status is RequestStatus.CANCELLED
+            events = stack.watch(request_id)
+            [gone] = [event for event in events if event["name"] == "request.cancel_requested"]
+            assert gone["request_cancel_requested"]["reason"] == "its caller went away"
+            await check_stopped(stack, gone, request_id)
 
 
 @pytest.mark.row("API-18")

@@ -14,7 +14,6 @@ def newest(stack: Stack) -> list[str]:
         return [state.request_id for state in client.list(page_size=1).items]
 
 
-@pytest.mark.row("REQ-03")
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [

@@ -10,13 +10,17 @@ from typing import Any
 import pytest
 import yaml
 
+from fastvideo import wire
+from fastvideo.api.gateway.v1 import gateway_pb2, gateway_pb2_grpc
 from fastvideo.api.scheduler.v1 import scheduler_pb2, scheduler_pb2_grpc
 from fastvideo.client import AsyncClient
 from fastvideo.requests.events import RequestQueued
 from fastvideo.requests.types import RequestState, RequestStatus, SamplingOverrides
 from fastvideo.rpc.channel import open_channel
 from fastvideo.scheduling.events import DispatchBatch, SchedulerDecided, YieldBatch
-from tests.e2e.stack import Stack, running_stack
+from fastvideo.scheduling.work import CancelScope, CancelScopeKind
+from tests.e2e import patient_http as httpx
+from tests.e2e.stack import Stack, poll, running_stack
 
 # A stack of its own, and requests that wait for each other on purpose.
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
@@ -105,6 +109,40 @@ async def test_who_waits_is_told_how_the_queue_shrinks(narrow: Stack) -> None:
     assert places == sorted(places, reverse=True)
     assert places[-1] == 1
     assert len(places) >= 3
+
+
+@pytest.mark.row("API-19", "REQ-12")
+async def test_what_waits_for_a_place_is_cancelled_and_never_begins(narrow: Stack) -> None:
+    url = f"http://{narrow.address('gateway-http')}"
+    # So long that it holds the place to the end, on any machine.
+    long = SamplingOverrides(steps=1000, width=128, height=128, num_frames=17)
+
+    def polled(request_id: str) -> Any:
+        return httpx.get(f"{url}/v1/videos/{request_id}").json()["status"]
+
+    async with AsyncClient(narrow.gateway) as client:
+        session = (await client.create_session()).session_id
+        holder = await client.submit(PROMPT, sampling=long)
+        in_line = [
+            await client.submit(PROMPT, sampling=long, session_id=where)
+            for where in ("", session, session)
+        ]
+        first, *others = (state.request_id for state in in_line)
+        poll("it is queued", lambda: polled(first) == "queued" or None)
+        answer = httpx.post(f"{url}/v1/videos/{first}/cancel", timeout=60)
+        assert answer.json()["status"] == polled(first) == "cancelled"
+        scope = CancelScope(kind=CancelScopeKind.SESSION, target_id=session)
+        async with open_channel(narrow.gateway) as channel:
+            gateway = gateway_pb2_grpc.GatewayServiceStub(channel)
+            await gateway.CancelRequest(
+                gateway_pb2.CancelRequestRequest(scope=wire.to_proto(scope)), timeout=60
+            )
+        states = await ended(client, others)
+        # All that while the one place was taken.
+        assert (await client.cancel(holder.request_id)).started_at is not None
+        states |= await ended(client, [first, holder.request_id])
+    assert {state.status for state in states.values()} == {RequestStatus.CANCELLED}
+    assert [states[name].started_at for name in (first, *others)] == [None] * 3
 
 
 @pytest.mark.row("LOOP-14")

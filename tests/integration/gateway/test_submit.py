@@ -4,6 +4,7 @@ import asyncio
 import math
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 import grpc
@@ -108,6 +109,13 @@ def with_image() -> gateway_pb2.SubmitRequestRequest:
     return message
 
 
+def with_part(name: str) -> gateway_pb2.SubmitRequestRequest:
+    """A prompt and a part of another kind, for a program that takes text alone."""
+    message = submit_message()
+    getattr(message.inputs.add(), name).role = f"some_{name}"
+    return message
+
+
 def with_empty_part() -> gateway_pb2.SubmitRequestRequest:
     message = submit_message()
     message.inputs.add()
@@ -140,9 +148,14 @@ BAD_INPUT: list[tuple[Callable[[], gateway_pb2.SubmitRequestRequest], type, str,
     (with_unknown_field, InvalidField, "99", "idempotency_key"),
     (with_unknown_sampling, InvalidField, "sampling.99", "guidance_scale"),
     (with_image, InvalidField, "inputs[1].image.role", "prompt, negative_prompt"),
+    *(
+        (partial(with_part, name), InvalidField, f"inputs[1].{name}.role", "prompt, negative")
+        for name in ("text", "image", "video", "audio", "action", "latent")
+    ),
     (with_empty_part, InvalidField, "inputs[1]", "text, image"),
     (lambda: submit_message(kind=42), InvalidField, "kind", "generation"),
     (lambda: submit_message(program_id="nope"), InvalidField, "program_id", "text_to_video"),
+    (lambda: submit_message(program_id="encode_text"), InvalidField, "program_id", "text_to_video"),
     (lambda: submit_message(priority=1000), InvalidField, "priority", "-100 to 100"),
     (lambda: submit_message(deadline=past()), InvalidField, "deadline", "a time after"),
     (lambda: submit_message(idempotency_key="k" * 201), InvalidField, "idempotency_key", "200"),
@@ -156,7 +169,7 @@ BAD_INPUT: list[tuple[Callable[[], gateway_pb2.SubmitRequestRequest], type, str,
 ]  # fmt: skip
 
 
-@pytest.mark.row("API-17", "REQ-03", "LAY-05")
+@pytest.mark.row("API-17", "REQ-02", "REQ-03", "LAY-05")
 async def test_bad_input_is_refused_by_name_and_stores_nothing(world: World) -> None:
     await world.submit()
     before = await world.size()
