@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from fastvideo.cli import log_options as options
-from fastvideo.cli.failures import tell, told_apart
+from fastvideo.cli.failures import told_apart
 from fastvideo.cli.options import AsJson, Gateway, gateway_target
 from fastvideo.cli.stack import DataOption
 from fastvideo.errors import InvalidField
@@ -137,6 +137,8 @@ def export(
     """Write events to a file: JSON lines as `show --json` gives them, or Parquet.
 
     Parquet has a row an event: the envelope and what it is about as columns, the payload as JSON.
+    Exit code 1 when some could not be read, which the file says in their place; 2 says that there
+    is no file.
     """
     from fastvideo.cli.log_export import export_log, writer_of
 
@@ -158,8 +160,10 @@ def export(
         raise typer.BadParameter(error.message, param_hint="FILE") from error
     if not file.parent.is_dir():
         raise typer.BadParameter(f"there is no folder {file.parent}", param_hint="FILE")
-    written = export_log(gateway_target(gateway, data), wanted, file, as_json=as_json)
-    tell(f"{written:,} events in {file}")
+    with told_apart(as_json=as_json):
+        is_whole = export_log(gateway_target(gateway, data), wanted, file, as_json=as_json)
+    if not is_whole:
+        raise typer.Exit(EXIT_FAULTS)
 
 
 def stats(gateway: Gateway = "", data: DataOption = None, as_json: AsJson = False) -> None:

@@ -2,24 +2,31 @@
 
 `.jsonl` has one entry a line, as `log show --json` prints it. `.parquet` has one row an event: the
 envelope and what it is about as columns, the payload as JSON. A file appears when it is whole.
+
+An event that cannot be read has its place in the file, with the reason and without a payload, and
+is told of.
 """
 
 import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, aclosing, contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Protocol
 
 from fastvideo.cli.connection import Target
 from fastvideo.cli.counting import counting_bar
-from fastvideo.cli.log_view import entry_record
-from fastvideo.cli.report import print_json
+from fastvideo.cli.failures import counted, tell
+from fastvideo.cli.log_view import entry_line, entry_record
+from fastvideo.cli.report import plain_record, print_json
 from fastvideo.cli.running import run
 from fastvideo.errors import FailedPrecondition, InvalidField
 from fastvideo.events.reading.entries import Entry, UnreadableEvent, payload_fields
 from fastvideo.events.reading.filters import EventFilter
 
 PAGE_SIZE: Final = 1_000
+# Unreadable events beyond are counted, and not listed; all are in the file.
+LISTED_MAX: Final = 100
 _ABOUT: Final = (
     "tenant_id",
     "request_id",
@@ -46,14 +53,46 @@ class EntryWriter(Protocol):
 Opens = Callable[[Path], AbstractContextManager[EntryWriter]]
 
 
-def export_log(target: Target, wanted: EventFilter, path: Path, *, as_json: bool) -> int:
-    """Write the entries to a file; how many. Raises InvalidField for another ending of its name,
-    FailedPrecondition where Parquet cannot be written, and OSError.
+@dataclass(slots=True)
+class Exported:
+    """How much was written, and what of it could not be read."""
+
+    events: int = 0
+    unreadable_count: int = 0
+    # The first of them.
+    unreadable: list[UnreadableEvent] = field(default_factory=list)
+
+    def add(self, entries: tuple[Entry, ...]) -> None:
+        """Count entries that were written."""
+        self.events += len(entries)
+        broken = [entry for entry in entries if isinstance(entry, UnreadableEvent)]
+        self.unreadable_count += len(broken)
+        self.unreadable += broken[: LISTED_MAX - len(self.unreadable)]
+
+
+def export_log(target: Target, wanted: EventFilter, path: Path, *, as_json: bool) -> bool:
+    """Write the entries to a file, and tell how many and which of them could not be read; whether
+    all could. Raises InvalidField for another ending of the file's name, FailedPrecondition where
+    Parquet cannot be written, and OSError.
     """
-    written = run(_export(target, wanted, path, writer_of(path)))
+    exported = run(_export(target, wanted, path, writer_of(path)))
     if as_json:
-        print_json({"file": str(path), "events": written})
-    return written
+        print_json(
+            {
+                "file": str(path),
+                "events": exported.events,
+                "unreadable_count": exported.unreadable_count,
+                "unreadable": [plain_record(event) for event in exported.unreadable],
+            }
+        )
+    tell(f"{exported.events:,} events in {path}")
+    if exported.unreadable_count:
+        tell(f"{counted(exported.unreadable_count, 'event')} could not be read:")
+    for event in exported.unreadable:
+        tell(f"  {entry_line(event)}")
+    if exported.unreadable_count > len(exported.unreadable):
+        tell("  ... (the file has them all)")
+    return not exported.unreadable_count
 
 
 def writer_of(path: Path) -> Opens:
@@ -117,9 +156,9 @@ async def _export(
     wanted: EventFilter,
     path: Path,
     make: Opens,
-) -> int:
+) -> Exported:
     partial = path.with_name(f".{path.name}.partial")
-    written = 0
+    exported = Exported()
     try:
         async with target.client() as client:
             heads = (await client.log.stats()).heads
@@ -131,14 +170,14 @@ async def _export(
                         # What comes after the export began is not of it.
                         kept = tuple(e for e in page.entries if e.offset <= heads[e.partition])
                         writer.write(kept)
-                        written += len(kept)
+                        exported.add(kept)
                         bar.update(task, completed=_done(page.next_after, heads))
                         if all(page.next_after[p] >= head for p, head in heads.items()):
                             break
         partial.replace(path)
     finally:
         partial.unlink(missing_ok=True)
-    return written
+    return exported
 
 
 def _done(position: Mapping[int, int], heads: Mapping[int, int]) -> int:

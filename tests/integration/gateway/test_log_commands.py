@@ -106,8 +106,15 @@ async def test_export_writes_every_event_once(world: World, tmp_path: Path, endi
     stream = StreamAppend(stream_of(request_id), (unknown,))
     await world.log.append(AppendCommand(streams=(stream,)))
     file = tmp_path / f"log.{ending}"
-    outcome = await command(world, "export", str(file))
-    assert outcome.code == 0, outcome.err
+    outcome = await command(world, "export", str(file), "--json")
+    # What could not be read is told, and has its place.
+    assert outcome.code == 1, outcome.err
+    assert "22 events in" in outcome.err
+    assert "1 event could not be read:\n  0:22 " in outcome.err
+    assert "UNREADABLE RequestPostponed" in outcome.err
+    (told,) = outcome.records
+    assert (told["events"], told["unreadable_count"]) == (22, 1)
+    assert [event["offset"] for event in told["unreadable"]] == ["22"]
     assert os.listdir(tmp_path) == [file.name]
     if ending == "jsonl":
         records = [json.loads(line) for line in file.read_text().splitlines()]
@@ -120,6 +127,8 @@ async def test_export_writes_every_event_once(world: World, tmp_path: Path, endi
     assert table.column("offset").to_pylist() == list(range(1, 23))
     assert table.column("unreadable").to_pylist()[-1] == "UNKNOWN_SCHEMA"
     assert json.loads(table.column("payload")[2].as_py())["fraction"] == 0.05
+    whole = await command(world, "export", str(file), "--type", "request.accepted")
+    assert (whole.code, "1 events in" in whole.err, "could not" in whole.err) == (0, True, False)
     refused = await command(world, "export", str(tmp_path / "log.txt"))
     assert (refused.code, ".parquet" in refused.err) == (2, True)
 
