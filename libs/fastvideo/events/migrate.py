@@ -12,6 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_en
 from sqlalchemy.pool import NullPool
 
 from fastvideo.errors import FailedPrecondition, InvalidField
+from fastvideo.events.postgres import SCHEMA_REVISION, other_schema
 from fastvideo.events.tables import RANGE_TABLE, VERSION_TABLE, metadata
 
 # Held while migrating, so that services that start together migrate once.
@@ -30,8 +31,8 @@ async def upgrade(dsn: str, partition_count: int = 1, range_size: int | None = N
 
     `dsn` is a `postgresql://` URL of a role that may create tables. `range_size` is how many
     offsets the ranges have that will be made; None leaves it as it is, a million at first.
-    Raises FailedPrecondition when the log exists with another number of partitions: its streams
-    would change places.
+    Raises FailedPrecondition when a newer release has migrated the log, and when it exists with
+    another number of partitions: its streams would change places.
     """
     if not 1 <= partition_count <= _PARTITIONS_MAX:
         raise InvalidField("partition_count", partition_count, f"1 to {_PARTITIONS_MAX}")
@@ -69,6 +70,10 @@ def _run_migrations(connection: Connection) -> None:
     config.set_main_option("script_location", str(Path(__file__).parent / "migrations"))
     config.set_main_option("path_separator", "os")
     config.attributes["connection"] = connection
+    options = {"version_table": VERSION_TABLE}
+    found = MigrationContext.configure(connection, opts=options).get_current_revision()
+    if found is not None and found > SCHEMA_REVISION:
+        raise other_schema(found)
     command.upgrade(config, "head")
 
 

@@ -212,10 +212,22 @@ async def _check_schema(pool: PostgresPool) -> None:
     async with pool.connection() as connection:
         revision = await connection.fetchval("SELECT version_num FROM event_log_schema")
     if revision != SCHEMA_REVISION:
-        raise FailedPrecondition(
-            f"the event log's schema is {revision}, this program needs {SCHEMA_REVISION}",
-            reason="SCHEMA",
-        )
+        raise other_schema(revision)
+
+
+def other_schema(found: str) -> FailedPrecondition:
+    """The error of a log with the schema of another release: what it has, what is needed, and
+    what to do."""
+    if found > SCHEMA_REVISION:
+        made, instead = "newer", "run that release: a schema is not taken back"
+    else:
+        made, instead = "older", "migrate it first, with `fastvideo up` or migrate.yaml"
+    return FailedPrecondition(
+        f"the event log's schema is {found}, of a release {made} than this program, which needs "
+        f"{SCHEMA_REVISION}; {instead}",
+        reason="SCHEMA",
+        attributes={"found": found, "needed": SCHEMA_REVISION},
+    )
 
 
 def _arguments(batch: Batch) -> tuple[object, ...]:

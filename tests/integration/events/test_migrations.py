@@ -1,6 +1,7 @@
 """The migrations give the tables that the code describes."""
 
 import asyncio
+from collections.abc import Awaitable
 
 import asyncpg
 import pytest
@@ -114,12 +115,26 @@ async def test_an_outage_is_told_without_the_words_of_postgres(
     assert caught.value.__cause__ is not None
 
 
-async def test_a_store_refuses_a_schema_of_another_program(postgres_dsn: str) -> None:
+@pytest.mark.parametrize(
+    ("found", "told"), [("9999", "9999, of a release newer"), ("0005", "0005, of a release older")]
+)
+async def test_who_meets_the_schema_of_another_release_says_both_and_what_to_do(
+    postgres_dsn: str, found: str, told: str
+) -> None:
     owner = await asyncpg.connect(postgres_dsn)
-    await owner.execute("UPDATE event_log_schema SET version_num = '9999'")
+    await owner.execute("UPDATE event_log_schema SET version_num = $1", found)
+    opens: list[Awaitable[object]] = [PostgresEventStore.open(postgres_dsn)]
+    if found > SCHEMA_REVISION:
+        # An older release's `fastvideo up`, or its migration job.
+        opens.append(upgrade(postgres_dsn))
+    for opening in opens:
+        with pytest.raises(FailedPrecondition, match=told) as caught:
+            await opening
+        assert f"needs {SCHEMA_REVISION}; " in caught.value.message
+        assert caught.value.reason == "SCHEMA"
+        assert caught.value.attributes == {"found": found, "needed": SCHEMA_REVISION}
+    assert await owner.fetchval("SELECT version_num FROM event_log_schema") == found
     await owner.close()
-    with pytest.raises(FailedPrecondition, match="9999"):
-        await PostgresEventStore.open(postgres_dsn)
 
 
 def test_the_store_is_written_for_the_newest_migration() -> None:
