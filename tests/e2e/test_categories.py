@@ -47,7 +47,7 @@ from fastvideo.scheduling.traces import (
     WeightsChanged,
 )
 from fastvideo.sessions.events import SessionClosed, SessionCreated
-from tests.e2e.stack import Stack, running_stack
+from tests.e2e.stack import Stack, poll, running_stack
 from tests.e2e.test_kinds import end, submit
 from tests.families.pocket.checkpoint import write_checkpoint
 from tests.families.served import POCKET
@@ -229,6 +229,36 @@ def test_moves_say_what_moved_and_why_they_failed(log: list[Event]) -> None:
     failed = [move for move in moves if move.state is TransferState.FAILED]
     assert failed
     assert all(move.error is not None and move.error.reason for move in failed)
+
+
+@pytest.mark.row("OBS-03")
+def test_a_move_is_in_the_trace_of_its_request_on_both_sides(
+    traced: Stack, log: list[Event]
+) -> None:
+    [moved] = {
+        move.request_id
+        for move in payloads(log, TransferRecorded)
+        if move.unit_id and move.state is TransferState.COMPLETED
+    }
+
+    def sent() -> Any:
+        """The batch that sent it, once each process has told of its spans."""
+        outcome = traced.run("trace", moved, "--json")
+        assert outcome.code == 0, outcome.err
+        batches = [
+            node
+            for node in nodes(outcome.json["roots"])
+            if (node["name"], node["detail"]) == ("worker.batch", "transfer_send")
+        ]
+        return next((batch for batch in batches if batch["children"]), None)
+
+    under = nodes(poll("the move is in the trace", sent, timeout_s=60)["children"])
+    [taken] = [node for node in under if node["name"].endswith("/Transfer")]
+    assert taken["service"] == "worker"
+
+
+def nodes(roots: Any) -> list[Any]:
+    return [found for node in roots for found in (node, *nodes(node["children"]))]
 
 
 @pytest.mark.row("OBS-02")

@@ -1,5 +1,6 @@
 """What schedulers count: all that the log has, once, whoever led."""
 
+from collections import Counter
 from collections.abc import Iterator
 
 import pytest
@@ -111,9 +112,7 @@ async def test_who_waits_for_a_resource_is_counted_by_it(stage: Stage, measured:
         if isinstance(decision, DeferLoop)
     ]
     assert told
-    for resource in set(told):
-        await until(
-            lambda resource=resource: (
-                measured.of(DEFERRED, **{REASON: resource}) == told.count(resource)
-            )
-        )
+    counts = Counter(told)
+    await until(
+        lambda: {name: measured.of(DEFERRED, **{REASON: name}) for name in counts} == counts
+    )

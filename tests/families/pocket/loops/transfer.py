@@ -26,6 +26,7 @@ from fastvideo.models.resident import ResidentModel
 from fastvideo.requests.types import RequestSpec
 from fastvideo.rpc.errors import from_rpc_error
 from fastvideo.scheduling.work import LoopRef, WorkPlan, WorkUnit
+from fastvideo.telemetry.tracing import current_traceparent
 from fastvideo.transport.recorded import Move, recorded
 from tests.families.pocket.checkpoint import FEATURE_SIZE
 from tests.families.pocket.loops.encode import LENGTH
@@ -174,6 +175,8 @@ def _call(address: str, manifest: TransferManifest, payload: bytes) -> worker_pb
         stub = worker_pb2_grpc.WorkerServiceStub(channel)
         request = worker_pb2.TransferRequest(manifest=wire.to_proto(manifest), payload=payload)
         try:
-            return stub.Transfer(request, timeout=TIMEOUT_S)
+            # The other side's span is one of this request's trace.
+            trace = (("traceparent", current_traceparent()),)
+            return stub.Transfer(request, timeout=TIMEOUT_S, metadata=trace)
         except grpc.RpcError as error:
             raise from_rpc_error(error) from error
