@@ -31,7 +31,7 @@ setup: $(STAMP) ## Install everything into .venv
 demo: setup ## A prompt becomes out/demo.mp4 and out/demo.png through the real services
 	@mkdir -p out
 	$(BIN)/fastvideo generate "a red three moving left" --seed 2 -o out/demo.mp4 --sheet out/demo.png
-	@printf 'Video:         %s\nContact sheet: %s\n' $(CURDIR)/out/demo.mp4 $(CURDIR)/out/demo.png
+	@printf 'Video:         %s\nContact sheet: %s\n' '$(CURDIR)/out/demo.mp4' '$(CURDIR)/out/demo.png'
 	@echo 'The stack goes on running for the next prompt; make down stops it.'
 
 test: setup ## The fast suite

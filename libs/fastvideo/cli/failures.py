@@ -47,6 +47,7 @@ def report(error: BaseException, *, as_json: bool = False, with_traceback: bool 
         return EXIT_INTERRUPTED
     if isinstance(error, FastVideoError):
         tell(f"error: {sentence(error)}")
+        _tell_log(error)
         return EXIT_INTERRUPTED if isinstance(error, Cancelled) else EXIT_FAILED
     if isinstance(error, OSError):
         named = f"{error.filename}: {error.strerror}" if error.filename else str(error)
@@ -56,6 +57,14 @@ def report(error: BaseException, *, as_json: bool = False, with_traceback: bool 
     if with_traceback:
         traceback.print_exception(error)
     return EXIT_FAILED
+
+
+def _tell_log(error: FastVideoError) -> None:
+    """The last lines of a part of the local stack that failed, and where all of them are."""
+    for line in error.attributes.get("tail", "").splitlines():
+        tell(f"  {line}")
+    if log := error.attributes.get("log"):
+        tell(f"  log: {log}")
 
 
 def record(error: BaseException) -> dict[str, object]:

@@ -6,15 +6,15 @@ import importlib.util
 import json
 import os
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 
-from fastvideo.errors import FailedPrecondition, FastVideoError, InvalidField
+from fastvideo.cli.failures import EXIT_FAILED
+from fastvideo.errors import FailedPrecondition, InvalidField
 from fastvideo.local.config import StackOptions, load_config, options_for
 from fastvideo.local.folder import DataFolder
 from fastvideo.local.launch import start_detached, stop_running
@@ -23,7 +23,6 @@ from fastvideo.local.logs import follow, tail
 if TYPE_CHECKING:
     from fastvideo.cli.stack_view import StartProgress
 
-EXIT_FAILED = 1
 EXIT_NOT_RUNNING = 3
 
 DataOption = Annotated[
@@ -65,29 +64,27 @@ def up(
     """Start Postgres, NATS, Redis and the services, or say why one of them does not start."""
     from fastvideo.cli.stack_view import StartProgress
 
-    with _errors_shown():
-        _require_extra()
-        folder = options_for(data, os.environ).folder
-        if policy is not None:
-            _check_policy(policy)
-        options = StackOptions(folder.root, http, grpc, workers, schedulers, policy, keys)
-        with StartProgress(Console(stderr=True)) as progress:
-            if detach:
-                addresses = start_detached(options, os.environ, progress)
-                progress.close()
-                _print_addresses(addresses.gateway, addresses.gateway_http, options, detached=True)
-            else:
-                _run_here(options, progress, os.environ)
+    _require_extra()
+    folder = options_for(data, os.environ).folder
+    if policy is not None:
+        _check_policy(policy)
+    options = StackOptions(folder.root, http, grpc, workers, schedulers, policy, keys)
+    with StartProgress(Console(stderr=True)) as progress:
+        if detach:
+            addresses = start_detached(options, os.environ, progress)
+            progress.close()
+            _print_addresses(addresses.gateway, addresses.gateway_http, options, detached=True)
+        else:
+            _run_here(options, progress, os.environ)
 
 
 def serve_here(options: StackOptions, environment: Mapping[str, str]) -> None:
     """Run a stack in the foreground until Ctrl-C; a start that fails ends with exit code 1."""
     from fastvideo.cli.stack_view import StartProgress
 
-    with _errors_shown():
-        _require_extra()
-        with StartProgress(Console(stderr=True)) as progress:
-            _run_here(options, progress, environment)
+    _require_extra()
+    with StartProgress(Console(stderr=True)) as progress:
+        _run_here(options, progress, environment)
 
 
 def _check_policy(policy: Path) -> None:
@@ -99,9 +96,8 @@ def _check_policy(policy: Path) -> None:
 
 def down(data: DataOption = None) -> None:
     """Stop the stack; its data stays."""
-    with _errors_shown():
-        folder = options_for(data, os.environ).folder
-        stopped = stop_running(folder)
+    folder = options_for(data, os.environ).folder
+    stopped = stop_running(folder)
     typer.echo("stopped" if stopped else f"no stack is running in {folder.root}")
 
 
@@ -110,12 +106,11 @@ def status(
     as_json: Annotated[bool, typer.Option("--json", help="As one JSON object.")] = False,
 ) -> None:
     """Show all parts. Exit code 0: all are ready, 1: not all, 3: no stack is running."""
-    with _errors_shown():
-        _require_extra()
-        from fastvideo.cli.stack_view import print_status
-        from fastvideo.local.status import stack_status
+    _require_extra()
+    from fastvideo.cli.stack_view import print_status
+    from fastvideo.local.status import stack_status
 
-        found = stack_status(options_for(data, os.environ).folder)
+    found = stack_status(options_for(data, os.environ).folder)
     if as_json:
         typer.echo(json.dumps(dataclasses.asdict(found), indent=2))
     else:
@@ -135,9 +130,8 @@ def logs(
     lines: Annotated[int, typer.Option("--lines", "-n", min=0, help="Last lines to show.")] = 100,
 ) -> None:
     """Show the output of a part."""
-    with _errors_shown():
-        folder = options_for(data, os.environ).folder
-        paths = _log_files(folder, service)
+    folder = options_for(data, os.environ).folder
+    paths = _log_files(folder, service)
     for name, path in paths.items():
         for line in tail(path, lines):
             _print_line(name, line, labelled=len(paths) > 1)
@@ -202,15 +196,3 @@ def _log_files(folder: DataFolder, service: str) -> dict[str, Path]:
 
 def _print_line(name: str, line: str, *, labelled: bool) -> None:
     typer.echo(f"{name}: {line}" if labelled else line)
-
-
-@contextmanager
-def _errors_shown() -> Iterator[None]:
-    """An error of ours ends the command with its message; any other is a defect and shows all."""
-    try:
-        yield
-    except FastVideoError as error:
-        from fastvideo.cli.stack_view import print_error
-
-        print_error(Console(stderr=True), error)
-        raise typer.Exit(EXIT_FAILED) from error

@@ -1,4 +1,4 @@
-"""How the stack looks on a terminal: progress of a start, a table of its parts, an error."""
+"""How the stack looks on a terminal: progress of a start, a table of its parts."""
 
 import time
 from collections.abc import Callable
@@ -7,11 +7,9 @@ from typing import TYPE_CHECKING, Self
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
-from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from fastvideo.errors import FastVideoError
 from fastvideo.local.state import PartPhase, PartState, StackState
 
 if TYPE_CHECKING:
@@ -124,16 +122,6 @@ def print_status(console: Console, status: "StackStatus") -> None:
         if part.state not in (PartPhase.READY, PartPhase.STOPPING):
             _print_trouble(console.print, part.name, part.last_exit, part.reason, part.last_lines)
     console.print(f"gateway: gRPC {status.gateway}, HTTP {status.gateway_http}", highlight=False)
-
-
-def print_error(console: Console, error: FastVideoError) -> None:
-    """The message, and for a part that failed its last lines and where its log is."""
-    # Soft: an address or a path is never broken apart by the width of the terminal.
-    console.print(f"[red]error:[/red] {escape(error.message)}", highlight=False, soft_wrap=True)
-    for line in error.attributes.get("tail", "").splitlines():
-        console.print(Text(f"  {line}", style="dim"), soft_wrap=True)
-    if log := error.attributes.get("log"):
-        console.print(f"  log: {escape(log)}", highlight=False, soft_wrap=True)
 
 
 def _print_trouble(

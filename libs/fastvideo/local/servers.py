@@ -98,6 +98,8 @@ def postgres_parts(
         ),
         environment={
             **_ENVIRONMENT,
+            # Unset, so that Python reads paths of its environment as UTF-8 where LANG is "C".
+            "LC_ALL": "",
             "PYTHONPATH": ":".join(filter(None, sys.path)),
             "FASTVIDEO_SUPERUSER_PASSWORD": credentials.postgres_superuser,
         },

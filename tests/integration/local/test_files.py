@@ -5,17 +5,19 @@ import socket
 import subprocess
 import sys
 import threading
+import venv
 from pathlib import Path
 
 import pytest
 
-from fastvideo.local.credentials import load_credentials, make_credentials
+from fastvideo.local.credentials import Credentials, load_credentials, make_credentials
 from fastvideo.local.errors import DataDamaged, DataUnreachable, PortTaken, StackRunning
 from fastvideo.local.folder import DataFolder
 from fastvideo.local.lock import StackLock, holder
 from fastvideo.local.logs import cap_log, follow, open_log, tail
 from fastvideo.local.ports import assign_ports, find_free
-from fastvideo.local.programs import find_postgres
+from fastvideo.local.programs import PostgresPrograms, find_postgres
+from fastvideo.local.servers import postgres_parts
 from fastvideo.local.state import read_state
 
 
@@ -206,3 +208,22 @@ def test_data_of_another_postgres_is_refused(tmp_path: Path) -> None:
 
     with pytest.raises(DataDamaged, match="was written by Postgres 9"):
         find_postgres(tmp_path)
+
+
+def test_the_first_start_works_from_a_folder_with_any_letters(tmp_path: Path) -> None:
+    installed = tmp_path / "für mich"
+    venv.create(installed, with_pip=False)
+    [packages] = (installed / "lib").glob("python*/site-packages")
+    (packages / "editable.pth").write_text(f"{tmp_path}/für mich/libs\n", encoding="utf-8")
+    programs = PostgresPrograms(Path("/pg/postgres"), Path("/pg/initdb"), 18)
+    initdb, *_ = postgres_parts(programs, DataFolder(tmp_path), 5432, None, Credentials())
+
+    result = subprocess.run(
+        [installed / "bin" / "python", *initdb.argv[1:2], "-c", "print('started')"],
+        env=initdb.environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (result.stdout, result.stderr) == ("started\n", "")

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from fastvideo.cli.failures import EXIT_FAILED, EXIT_INTERRUPTED, report
-from fastvideo.errors import Cancelled, InvalidField, NotFound
+from fastvideo.errors import Cancelled, InvalidField, NotFound, Unavailable
 from fastvideo.model.documents import InvalidDocument
 
 
@@ -33,6 +33,16 @@ def test_faults_of_a_file_are_a_line_each(capsys: pytest.CaptureFixture[str]) ->
     error = InvalidDocument("model.yaml", {"a": "unknown field", "b": "missing"})
     assert report(error) == EXIT_FAILED
     assert told(capsys) == ["error: model.yaml: a: unknown field", "model.yaml: b: missing"]
+
+
+def test_the_last_lines_of_a_part_that_failed_are_told(capsys: pytest.CaptureFixture[str]) -> None:
+    attributes = {"tail": "initdb: no such user\nended", "log": "/data/logs/initdb.log"}
+    error = Unavailable("initdb did not start", subject="initdb", attributes=attributes)
+    assert report(error) == EXIT_FAILED
+    assert told(capsys) == [
+        *("error: initdb did not start", "  initdb: no such user", "  ended"),
+        "  log: /data/logs/initdb.log",
+    ]
 
 
 def test_cancelled_and_interrupted_exit_alike(capsys: pytest.CaptureFixture[str]) -> None:

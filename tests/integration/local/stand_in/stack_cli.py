@@ -3,9 +3,14 @@
 import typer
 
 from fastvideo.cli import stack
+from fastvideo.cli.failures import report
+from fastvideo.errors import FastVideoError
 
 app = typer.Typer()
 stack.register(app)
 
 if __name__ == "__main__":
-    app()
+    try:
+        app()
+    except FastVideoError as error:
+        raise SystemExit(report(error)) from error
