@@ -21,10 +21,12 @@ def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerPro
     arguments = [str(find_redis()), "--port", str(port), "--bind", "127.0.0.1"]
     arguments += ["--save", "", "--dir", str(folder)]
     server = ServerProcess(arguments, port, folder / "log", signal.SIGTERM)
-    server.start()
-    wait_for_redis(port)
-    yield server
-    server.stop()
+    try:
+        server.start()
+        wait_for_redis(port)
+        yield server
+    finally:
+        server.stop()
 
 
 def redis_address(server: ServerProcess) -> str:
@@ -39,7 +41,8 @@ def wait_for_redis(port: int) -> None:
         while time.monotonic() < deadline_s:
             try:
                 client.ping()
-            except redis.ConnectionError:
+            except (redis.ConnectionError, redis.TimeoutError):
+                time.sleep(0.02)
                 continue
             return
     raise AssertionError(f"Redis did not answer within {_START_S_MAX} s")

@@ -1,6 +1,7 @@
 """A writer that is stopped for longer than its lease, and goes on."""
 
 import asyncio
+import contextlib
 import os
 import signal
 import subprocess
@@ -17,14 +18,19 @@ ROOT = Path(__file__).resolve().parents[3]
 async def test_a_paused_writer_s_append_is_refused_by_its_epoch(postgres_dsn: str) -> None:
     store = await PostgresEventStore.open(postgres_dsn)
     program = "tests.integration.events.stale_writer"
-    with subprocess.Popen(  # noqa: ASYNC220 - it has begun when the call returns
-        [sys.executable, "-m", program, postgres_dsn],
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as writer:
+    with contextlib.ExitStack() as stack:
+        writer = stack.enter_context(
+            subprocess.Popen(  # noqa: ASYNC220 - it has begun when the call returns
+                [sys.executable, "-m", program, postgres_dsn],
+                cwd=ROOT,
+                env={**os.environ, "PYTHONPATH": str(ROOT)},
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+        )
+        # Else whatever fails here would wait for ever for one that is stopped.
+        stack.callback(writer.kill)
         assert writer.stdin is not None
         assert writer.stdout is not None
 
@@ -54,6 +60,6 @@ async def test_a_paused_writer_s_append_is_refused_by_its_epoch(postgres_dsn: st
         assert (await asyncio.to_thread(writer.stdout.readline)).strip() == "Fenced"
         assert await asyncio.to_thread(ask) == "Fenced"
         writer.stdin.close()
-        assert await asyncio.to_thread(writer.wait, 10) == 0
+        assert await asyncio.to_thread(writer.wait, 60) == 0
     assert [event.fence_epoch for event in await store.read_stream("s")] == [epoch, epoch + 1]
     await store.close()

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 HOSTILE = "<img src=x onerror=\"document.title='broken'\"><script>alert(1)</script>"
 STEPS = 6
+# The list is read once the page listens to keys.
+LISTENS = "text=No request yet"
 # Figures are for docs/page.md; the bound is only for what nobody would wait for.
 SECONDS_MAX = 60.0
 
@@ -171,12 +173,14 @@ async def test_colours_follow_the_system_until_they_are_chosen(world: World) -> 
     async with chromium() as browser:
         async with visit(browser, url_of(world), scheme="dark") as visited:
             page = visited.page
+            await page.wait_for_selector(LISTENS)
             dark = await background(page)
             await page.keyboard.press("t")
             light = await background(page)
             assert dark != light
             await page.reload()
             assert await background(page) == light
+            await page.wait_for_selector(LISTENS)
             await page.keyboard.press("t")
             assert await background(page) == dark
             assert visited.complaints == []

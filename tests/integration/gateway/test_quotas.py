@@ -273,8 +273,10 @@ async def test_a_redis_that_hangs_makes_nobody_wait(postgres_dsn: str, own_redis
 
 @pytest.mark.slow
 async def test_device_seconds_and_requests_under_way_are_counted_from_the_log(
-    postgres_dsn: str, own_redis: OwnRedis
+    postgres_dsn: str, own_redis: OwnRedis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # On a busy machine this process may be the one that is late.
+    monkeypatch.setattr(shared, "ANSWER_S_MAX", 20.0)
     policy = TenantPolicy(device_seconds_per_hour=200.0, live_requests_max=2)
     async with limited(postgres_dsn, own_redis.url, policy) as one:
         first, _ = await one.submit(), await one.submit()

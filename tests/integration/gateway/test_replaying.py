@@ -1,7 +1,8 @@
 """ReplayService over gRPC: what it compares, what it refuses, and that it leaves no trace."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from typing import Any
 
@@ -26,6 +27,7 @@ from fastvideo.scheduling.events import LeaderElected, QueueRequest, SchedulerDe
 from fastvideo.scheduling.stream import shard_stream
 from fastvideo_gateway import replaying
 from tests.integration.gateway.worlds import MODEL, World
+from tests.plugins.waiting import eventually
 from tests.spans import recorded_spans
 
 SHARD = shard_stream("0")
@@ -161,42 +163,75 @@ async def test_without_a_worker_that_has_the_model_a_run_says_so(world: World) -
     assert run.steps == ()
 
 
-async def test_more_replays_than_a_gateway_runs_are_refused(
+@asynccontextmanager
+async def places_taken(
+    monkeypatch: pytest.MonkeyPatch, name: str, count: int, call: Callable[[], Awaitable[object]]
+) -> AsyncIterator[None]:
+    """So many callers at once, who wait for what never ends, until they leave."""
+    begun = 0
+
+    async def endless(*_: object) -> None:
+        nonlocal begun
+        begun += 1
+        await asyncio.Event().wait()
+
+    async def all_taken() -> bool:
+        return begun == count
+
+    with monkeypatch.context() as patched:
+        patched.setattr(replaying, name, endless)
+        calls = [asyncio.ensure_future(call()) for _ in range(count)]
+        await eventually(all_taken)
+    yield
+    for one in calls:
+        one.cancel()
+    await asyncio.gather(*calls, return_exceptions=True)
+
+
+async def test_more_replays_than_a_gateway_runs_are_refused_until_a_caller_leaves(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     request_id = await running(world)
-    monkeypatch.setattr(replaying, "AT_ONCE_MAX", 0)
-    error = await told(world, ReplayKind.STATE, request_id)
-    assert isinstance(error, ResourceExhausted)
-    monkeypatch.undo()
     async with AsyncClient(world.gateway.address) as client:
-        assert (await client.replay(ReplayKind.STATE, request_id)).equal
+
+        async def has_room() -> bool:
+            try:
+                return (await client.replay(ReplayKind.STATE, request_id)).equal
+            except ResourceExhausted:
+                return False
+
+        async with places_taken(
+            monkeypatch,
+            "replay_states",
+            replaying.AT_ONCE_MAX,
+            lambda: client.replay(ReplayKind.STATE),
+        ):
+            assert not await has_room()
+        await eventually(has_room)
 
 
-async def test_more_runs_than_a_gateway_reads_are_refused(
+async def test_more_runs_than_a_gateway_reads_are_refused_until_a_caller_leaves(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     request_id = await running(world)
-    monkeypatch.setattr(replaying, "READ_AT_ONCE_MAX", 0)
     async with AsyncClient(world.gateway.address) as client:
-        with pytest.raises(ResourceExhausted):
-            await client.logged_run(request_id)
-        error = await told(world, ReplayKind.EXECUTION, request_id)
-        assert isinstance(error, ResourceExhausted)
-        monkeypatch.undo()
-        for _ in range(replaying.READ_AT_ONCE_MAX + 1):
-            assert (await client.logged_run(request_id)).spec.request_id == request_id
 
+        async def has_room() -> bool:
+            try:
+                return (await client.logged_run(request_id)).spec.request_id == request_id
+            except ResourceExhausted:
+                return False
 
-async def test_a_caller_that_leaves_frees_its_place(world: World) -> None:
-    request_id = await running(world)
-    async with AsyncClient(world.gateway.address) as client:
-        for _ in range(2 * replaying.AT_ONCE_MAX):
-            task = asyncio.create_task(client.replay(ReplayKind.STATE))
-            await asyncio.sleep(0)
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
-        assert (await client.replay(ReplayKind.STATE, request_id)).equal
+        async with places_taken(
+            monkeypatch,
+            "read_logged_run",
+            replaying.READ_AT_ONCE_MAX,
+            lambda: client.logged_run(request_id),
+        ):
+            assert not await has_room()
+            error = await told(world, ReplayKind.EXECUTION, request_id)
+            assert isinstance(error, ResourceExhausted)
+        await eventually(has_room)
 
 
 async def test_the_span_of_a_replay_links_to_the_trace_of_the_original(world: World) -> None:
