@@ -1,7 +1,10 @@
 """A gateway that starts on a log with a damaged event: it says so, and serves all that it can."""
 
+from dataclasses import replace
+
 import pytest
 
+from fastvideo.events.postgres import PostgresEventStore
 from fastvideo.requests.events import RequestProgressed, RequestStarted
 from fastvideo.requests.tenants import TenantPolicy, TenantPolicySet
 from fastvideo_gateway.quotas import following
@@ -19,7 +22,11 @@ async def test_a_damaged_event_stops_who_must_read_it_and_leaves_the_gateway(
     async with world_of(config) as world:
         request_id = await world.submit()
         await world.schedule(request_id, RequestStarted(attempt=1))
-        await world.schedule(request_id, *(RequestProgressed(fraction=i / 9) for i in range(9)))
+    # What no gateway has read yet.
+    log = await PostgresEventStore.open(postgres_dsn)
+    progress = (RequestProgressed(fraction=i / 9) for i in range(9))
+    await replace(world, log=log).schedule(request_id, *progress)
+    await log.close()
     await forge(postgres_dsn, 5)
     async with world_of(config) as world:
 
