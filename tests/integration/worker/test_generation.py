@@ -24,6 +24,7 @@ from fastvideo.memory.pools import MemoryPools
 from fastvideo.requests.draft import RequestDraft
 from fastvideo.requests.types import LatentPart, OutputSpec, RequestKind, RequestSpec
 from fastvideo.requests.validation import resolve_request
+from fastvideo.scheduling.events import BatchExecuted
 from fastvideo.scheduling.work import UnitKind
 
 MakeSpec = Callable[..., RequestSpec]
@@ -128,6 +129,28 @@ async def test_an_artifact_service_that_is_away_for_a_moment_loses_nothing(
         driven = await driver(client, entry, make_spec("patient", steps=1)).run()
     [artifact_id] = driven.results["write"].artifact_ids
     assert artifact_id in surroundings.artifacts.stored
+
+
+@pytest.mark.row("WUK-12")
+async def test_steps_go_on_while_a_file_is_on_its_way(
+    attach: Attach, driver: Any, entry: CatalogEntry, make_spec: MakeSpec, surroundings: Any
+) -> None:
+    async with attach() as client:
+        writing = await driver(client, entry, make_spec("writes", steps=1)).until("write")
+        plan = await driver(client, entry, make_spec("steps", steps=3)).until("denoise")
+        surroundings.artifacts.may_go_on.clear()
+        try:
+            await client.dispatch(writing, batch_id="file")
+            while plan is not None:
+                executed = await client.execute(plan, batch_id="step")
+                assert executed.batch_id == "step"
+                plan = executed.results[0].next_plan
+        finally:
+            surroundings.artifacts.may_go_on.set()
+        written = await client.next(BatchExecuted)
+        assert (written.batch_id, written.results[0].error) == ("file", None)
+        for name in ("writes", "steps"):
+            await client.release(name)
 
 
 async def test_artifact_bytes_go_in_bounded_chunks(surroundings: Any) -> None:
