@@ -103,8 +103,26 @@ def logged(engine: Engine) -> Iterator[Log]:
         engine._executor.execute = execute  # type: ignore[method-assign]
 
 
+@contextmanager
+def standing_still(engine: Engine) -> Iterator[None]:
+    """Begin no batch inside the block: what is asked for there is there before any of it runs."""
+    execute, goes_on = engine._executor.execute, threading.Event()
+
+    def waiting(command: ExecuteBatch) -> BatchExecuted:
+        goes_on.wait()
+        return execute(command)
+
+    engine._executor.execute = waiting  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        engine._executor.execute = execute  # type: ignore[method-assign]
+        goes_on.set()
+
+
 def run(engine: Engine, *asked: dict[str, Any]) -> tuple[list[Generation], Log]:
     """Ask for all at once and wait for all."""
     with logged(engine) as log:
-        handles: list[RequestHandle] = [engine.submit(**options) for options in asked]
+        with standing_still(engine):
+            handles: list[RequestHandle] = [engine.submit(**options) for options in asked]
         return [handle.result(WAIT_S_MAX) for handle in handles], log

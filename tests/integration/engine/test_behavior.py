@@ -128,7 +128,8 @@ def test_what_cannot_be_recorded_is_refused_by_field(engine: Engine) -> None:
 def test_a_sample_that_is_set_aside_keeps_its_trajectory(monkeypatch: pytest.MonkeyPatch) -> None:
     with Engine(threads=1, policy=POLICY) as engine:
         alone = run(engine, steps=40)
-        executor, begun = engine._executor, threading.Event()
+        executor = engine._executor
+        begun, asked = threading.Event(), threading.Event()
         execute, snapshot = executor.execute, executor.snapshot
         saved: list[Any] = []
 
@@ -136,6 +137,7 @@ def test_a_sample_that_is_set_aside_keeps_its_trajectory(monkeypatch: pytest.Mon
             executed = execute(command)
             if sum("/denoise/" in result.unit_id for result in executed.results) >= 1:
                 begun.set()
+                asked.wait(WAIT_S_MAX)
             return executed
 
         monkeypatch.setattr(executor, "execute", watched)
@@ -147,7 +149,9 @@ def test_a_sample_that_is_set_aside_keeps_its_trajectory(monkeypatch: pytest.Mon
         monkeypatch.setattr(executor, "snapshot", kept)
         long = engine.submit(**{**NOISY, "steps": 40, "outputs": CAPTURING})
         assert begun.wait(WAIT_S_MAX)
-        engine.submit(**{**NOISY, "steps": 2}, priority=5).result(WAIT_S_MAX)
+        short = engine.submit(**{**NOISY, "steps": 2}, priority=5)
+        asked.set()
+        short.result(WAIT_S_MAX)
         moved = long.result(WAIT_S_MAX)
     assert [event.error for event in saved] == [None]
     wanted, found = alone.behaviors[0].record, moved.behaviors[0].record

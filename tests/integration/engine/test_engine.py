@@ -29,6 +29,7 @@ from fastvideo.media.tensors import decode_tensors
 from fastvideo.media.video import probe_mp4
 from fastvideo.model.documents import InvalidDocument
 from fastvideo.requests.types import OutputSpec, RequestKind
+from tests.families.served import standing_still
 
 PROMPT = "a red three moving left"
 WAIT_S_MAX = 120.0
@@ -113,7 +114,8 @@ def test_concurrent_requests_share_forwards_and_keep_the_bits_of_solo_runs(
         return executed
 
     monkeypatch.setattr(engine._executor, "execute", watched)
-    handles = [engine.submit(**options) for options in asked]
+    with standing_still(engine):
+        handles = [engine.submit(**options) for options in asked]
     assert [handle.result(WAIT_S_MAX).latents_digest for handle in handles] == solo
     assert max(sizes) > 1
 

@@ -23,6 +23,7 @@ from fastvideo.scheduling.work import (
     UnitKind,
     WorkUnit,
 )
+from tests.families.served import standing_still
 
 WAIT_S_MAX = 120.0
 STEPS = 6
@@ -88,10 +89,11 @@ def test_of_a_shared_batch_only_the_request_with_a_nan_fails_and_its_first_bad_s
     ]
     bad: list[str] = []
     batches = poison(monkeypatch, engine, bad)
-    handles: list[RequestHandle] = [
-        engine.submit(prompt, seed=number, steps=STEPS) for number, prompt in enumerate(prompts)
-    ]
-    bad.append(handles[2].request_id)
+    with standing_still(engine):
+        handles: list[RequestHandle] = [
+            engine.submit(prompt, seed=number, steps=STEPS) for number, prompt in enumerate(prompts)
+        ]
+        bad.append(handles[2].request_id)
     with pytest.raises(FastVideoError) as caught:
         handles[2].result(WAIT_S_MAX)
     error = caught.value
@@ -118,8 +120,9 @@ def test_nobody_watches_when_told_not_to(monkeypatch: pytest.MonkeyPatch) -> Non
         monkeypatch.setattr(engine._executor._stepper, "_watch_finite", False)
         bad: list[str] = []
         poison(monkeypatch, engine, bad)
-        handle = engine.submit("a red three moving left", steps=STEPS)
-        bad.append(handle.request_id)
+        with standing_still(engine):
+            handle = engine.submit("a red three moving left", steps=STEPS)
+            bad.append(handle.request_id)
         assert handle.result(WAIT_S_MAX).latents_digest
 
 

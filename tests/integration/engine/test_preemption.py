@@ -40,13 +40,14 @@ def test_a_request_that_is_set_aside_goes_on_where_it_stood_with_equal_bits(
     execute, snapshot = executor.execute, executor.snapshot
     ran: list[str] = []
     saved: list[Any] = []
-    begun = threading.Event()
+    begun, asked = threading.Event(), threading.Event()
 
     def watched(command: Any) -> Any:
         executed = execute(command)
         ran.extend(result.unit_id for result in executed.results)
         if sum("/denoise/" in unit_id for unit_id in ran) >= 2:
             begun.set()
+            asked.wait(WAIT_S_MAX)
         return executed
 
     monkeypatch.setattr(executor, "execute", watched)
@@ -59,6 +60,7 @@ def test_a_request_that_is_set_aside_goes_on_where_it_stood_with_equal_bits(
     long = _submit(engine, **LONG)
     assert begun.wait(WAIT_S_MAX)
     short = _submit(engine, **SHORT, priority=5)
+    asked.set()
     first = short.result(WAIT_S_MAX)
     assert not long.done
     second = long.result(WAIT_S_MAX)

@@ -8,6 +8,7 @@ import pytest
 from fastvideo.engine.engine import Engine
 from fastvideo.errors import Cancelled
 from fastvideo.scheduling.work import UnitKind
+from tests.families.served import standing_still
 
 Run = Callable[..., Any]
 
@@ -49,7 +50,8 @@ def _cancelled_in(engine: Engine, kind: UnitKind, asked: dict[str, Any]) -> Any:
 
     kernel.run_step = watched
     try:
-        handles.append(engine.submit(**asked))
+        with standing_still(engine):
+            handles.append(engine.submit(**asked))
         handles[0]._ended.exception(30.0)
     finally:
         kernel.run_step = run_step
