@@ -5,8 +5,10 @@ Postgres runs without fsync: a test kills the process, not the machine.
 
 import asyncio
 import importlib.util
+import itertools
 import os
 import pwd
+import random
 import shutil
 import signal
 import socket
@@ -33,12 +35,27 @@ _START_TIMEOUT_S = 60.0
 _STOP_TIMEOUT_S = 30.0
 
 
+# Below the ports of stacks, and of what the kernel hands out to others meanwhile; each of pytest's
+# workers has a share of its own, and begins anywhere in it.
+_PORTS_FIRST = 10_000
+_PORTS_A_WORKER = 600
+_PORTS_SHARES = 8
+_PORTS = itertools.count(random.randrange(_PORTS_A_WORKER))
+
+
 def free_port() -> int:
-    """A TCP port of loopback that was free a moment ago."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-    return port
+    """A TCP port of loopback that is free, and that nobody else takes before it is used."""
+    number = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+    first = _PORTS_FIRST + number % _PORTS_SHARES * _PORTS_A_WORKER
+    for _ in range(_PORTS_A_WORKER):
+        port = first + next(_PORTS) % _PORTS_A_WORKER
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+        return port
+    raise RuntimeError(f"no port is free behind {first}")
 
 
 def _run(coroutine: Coroutine[Any, Any, T]) -> T:

@@ -18,7 +18,7 @@ from fastvideo.errors import FailedPrecondition, InvalidField
 from fastvideo.local.config import StackOptions, load_config, options_for
 from fastvideo.local.folder import DataFolder
 from fastvideo.local.launch import start_detached, stop_running
-from fastvideo.local.logs import follow, tail
+from fastvideo.local.logs import follow, lines_end, tail
 
 if TYPE_CHECKING:
     from fastvideo.cli.stack_view import StartProgress
@@ -132,12 +132,13 @@ def logs(
     """Show the output of a part."""
     folder = options_for(data, os.environ).folder
     paths = _log_files(folder, service)
+    ends = {name: lines_end(path) for name, path in paths.items()}
     for name, path in paths.items():
-        for line in tail(path, lines):
+        for line in tail(path, lines, until=ends[name] if follow_on else None):
             _print_line(name, line, labelled=len(paths) > 1)
     if follow_on:
         try:
-            for name, line in follow(paths):
+            for name, line in follow(paths, ends):
                 _print_line(name, line, labelled=len(paths) > 1)
         except KeyboardInterrupt:
             return

@@ -34,26 +34,40 @@ def cap_log(path: Path, bytes_max: int = LOG_BYTES_MAX) -> None:
     os.truncate(path, 0)
 
 
-def tail(path: Path, lines: int, since: int = 0) -> tuple[str, ...]:
-    """The last lines of a file, from the offset `since` on; none when it does not exist."""
+def tail(path: Path, lines: int, since: int = 0, until: int | None = None) -> tuple[str, ...]:
+    """The last lines of a file between two offsets; none when it does not exist."""
     try:
         with path.open("rb") as file:
             size = file.seek(0, os.SEEK_END)
+            size = size if until is None else min(size, until)
             # The file was emptied in the meantime: all of it is newer than the offset.
-            start = since if since <= size else 0
-            file.seek(max(start, size - _TAIL_BYTES_MAX))
-            text = file.read().decode(errors="replace")
+            start = max(since if since <= size else 0, size - _TAIL_BYTES_MAX)
+            file.seek(start)
+            text = file.read(size - start).decode(errors="replace")
     except FileNotFoundError:
         return ()
     return tuple(text.splitlines()[-lines:]) if lines else ()
 
 
-def follow(paths: Mapping[str, Path], poll_s: float = 0.2) -> Iterator[tuple[str, str]]:
-    """Yield (name, line) as lines are written, from now on and without end.
+def lines_end(path: Path) -> int:
+    """The offset behind the last whole line of a file: `tail` until there, `follow` from there."""
+    try:
+        with path.open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            start = file.seek(max(0, size - _TAIL_BYTES_MAX))
+            return start + file.read(size - start).rfind(b"\n") + 1
+    except FileNotFoundError:
+        return 0
+
+
+def follow(
+    paths: Mapping[str, Path], offsets: Mapping[str, int], poll_s: float = 0.2
+) -> Iterator[tuple[str, str]]:
+    """Yield (name, line) as lines are written behind the files' offsets, without end.
 
     A file that is emptied or not there yet is read from its start.
     """
-    offsets = {name: _size(path) for name, path in paths.items()}
+    offsets = dict(offsets)
     while True:
         quiet = True
         for name, path in paths.items():

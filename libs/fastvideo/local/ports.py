@@ -27,15 +27,17 @@ def assign_ports(
     """
     remembered = _read(path)
     chosen: dict[str, int] = {}
+    last = 0
     for name in names:
         port = fixed.get(name, remembered.get(name, 0))
         if port and not is_free(port):
             if name in fixed or name in kept:
                 raise _taken(name, port)
             port = 0
-        chosen[name] = port or find_free(
-            taken=(*chosen.values(), *fixed.values(), *remembered.values())
-        )
+        if not port:
+            others = (*chosen.values(), *fixed.values(), *remembered.values())
+            port = last = find_free(taken=others, behind=last)
+        chosen[name] = port
     duplicates = {port for port in chosen.values() if list(chosen.values()).count(port) > 1}
     if duplicates:
         port = min(duplicates)
@@ -65,14 +67,17 @@ def is_free(port: int) -> bool:
     return True
 
 
-def find_free(taken: Sequence[int] = ()) -> int:
+def find_free(taken: Sequence[int] = (), behind: int = 0) -> int:
     """A free port below the range from which the kernel serves outgoing connections.
 
-    A port inside that range may be in use by any connection at the next start.
+    A port inside that range may be in use by any connection at the next start. It is the next
+    one behind another, or any: the ports of a stack lie together, so that two stacks which are
+    started in the same moment hardly ever choose the same one.
     """
     last = _ephemeral_first() - 1
+    port = behind or random.randint(_FIRST, last)
     for _ in range(_TRIES_MAX):
-        port = random.randint(min(_FIRST, last), last)
+        port = port + 1 if port < last else _FIRST
         if port not in taken and is_free(port):
             return port
     raise PortTaken(f"no free port between {_FIRST} and {last}", subject="port")

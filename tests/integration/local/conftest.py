@@ -1,5 +1,6 @@
 """Stacks of real servers and stand-in services, always ended."""
 
+import contextlib
 import json
 import os
 import shutil
@@ -10,13 +11,15 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import psutil
 import pytest
 
 from fastvideo.local.folder import DataFolder
 from fastvideo.local.status import PartStatus, StackStatus, stack_status
+
+T = TypeVar("T")
 
 STAND_IN = Path(__file__).parent / "stand_in"
 REPOSITORY = Path(__file__).parents[3]
@@ -110,6 +113,14 @@ class Stack:
         """The supervisor and all processes below it, the supervisor first."""
         supervisor = psutil.Process(self.status().pid)
         return [supervisor, *supervisor.children(recursive=True)]
+
+    def of_family(self, read: Callable[[psutil.Process], T]) -> list[T]:
+        """What is read of each of them; Postgres begins and ends some at any time."""
+        found = []
+        for process in self.family():
+            with contextlib.suppress(psutil.NoSuchProcess):
+                found.append(read(process))
+        return found
 
     def kill(self, name: str, what: signal.Signals = signal.SIGKILL) -> None:
         """Signal the process of a part."""

@@ -14,7 +14,7 @@ from fastvideo.local.credentials import Credentials, load_credentials, make_cred
 from fastvideo.local.errors import DataDamaged, DataUnreachable, PortTaken, StackRunning
 from fastvideo.local.folder import DataFolder
 from fastvideo.local.lock import StackLock, holder
-from fastvideo.local.logs import cap_log, follow, open_log, tail
+from fastvideo.local.logs import cap_log, follow, lines_end, open_log, tail
 from fastvideo.local.ports import assign_ports, find_free
 from fastvideo.local.programs import PostgresPrograms, find_postgres
 from fastvideo.local.servers import postgres_parts
@@ -110,7 +110,7 @@ def test_the_tail_of_a_log(tmp_path: Path, lines: int, since: int, shown: tuple[
 def test_following_gives_whole_lines_and_survives_a_rotation(tmp_path: Path) -> None:
     log = tmp_path / "a.log"
     log.write_text("old\n")
-    lines = follow({"a": log}, poll_s=0.01)
+    lines = follow({"a": log}, {"a": lines_end(log)}, poll_s=0.01)
 
     def write() -> None:
         with log.open("a") as file:
@@ -118,7 +118,7 @@ def test_following_gives_whole_lines_and_survives_a_rotation(tmp_path: Path) -> 
             file.flush()
             file.write("o\n")
 
-    writer = threading.Timer(0.05, write)
+    writer = threading.Thread(target=write)
     writer.start()
     assert [next(lines), next(lines)] == [("a", "one"), ("a", "two")]
     writer.join()
@@ -126,10 +126,24 @@ def test_following_gives_whole_lines_and_survives_a_rotation(tmp_path: Path) -> 
     assert next(lines) == ("a", "new")
 
 
-def test_ports_are_remembered(tmp_path: Path) -> None:
+def test_what_is_written_between_the_tail_and_the_following_is_told_once(tmp_path: Path) -> None:
+    log = tmp_path / "a.log"
+    assert lines_end(log) == 0
+    log.write_text("old\nunfin")
+    end = lines_end(log)
+    with log.open("a") as file:
+        file.write("ished\n")
+    lines = follow({"a": log}, {"a": end}, poll_s=0.01)
+    assert tail(log, 9, until=end) == ("old",)
+    assert next(lines) == ("a", "unfinished")
+
+
+def test_ports_are_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("random.randint", lambda least, most: least)
     first = assign_ports(tmp_path / "ports.json", ["a", "b"], {})
 
-    assert len(set(first.values())) == 2
+    # Together, so that two stacks which start at once do not choose among each other's.
+    assert 0 < first["b"] - first["a"] < 100
     assert assign_ports(tmp_path / "ports.json", ["a", "b"], {}) == first
 
 

@@ -14,6 +14,7 @@ import pytest
 import redis.asyncio
 
 from tests.integration.local.conftest import Stack, wait_until
+from tests.plugins.servers import free_port
 
 _PARTS = [
     "supervisor",
@@ -177,8 +178,7 @@ def test_a_taken_port_is_named(stack: Stack, flag: str, name: str) -> None:
 
 @pytest.mark.slow
 def test_a_given_port_is_used_and_remembered(stack: Stack) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     stack.up("--grpc", str(port))
     given = stack.status().gateway
     stack.down()
@@ -253,7 +253,7 @@ def test_logs_of_a_part_and_an_unknown_one(running: Stack) -> None:
 
 def test_passwords_are_in_no_log_state_or_command_line(running: Stack) -> None:
     secrets = passwords(running).values()
-    lines = [" ".join(process.cmdline()) for process in running.family()]
+    lines = running.of_family(lambda process: " ".join(process.cmdline()))
     files = [*(running.data / "logs").iterdir(), running.data / "stack.json"]
     seen = "\n".join([*lines, *(file.read_text() for file in files)])
 
@@ -282,8 +282,8 @@ async def test_servers_ask_for_a_password(running: Stack) -> None:
 def test_everything_listens_on_loopback_alone(running: Stack) -> None:
     listening = {
         connection.laddr.ip.removeprefix("::ffff:")
-        for process in running.family()
-        for connection in process.net_connections("inet")
+        for connections in running.of_family(lambda process: process.net_connections("inet"))
+        for connection in connections
         if connection.status == psutil.CONN_LISTEN
     }
 

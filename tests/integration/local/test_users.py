@@ -64,10 +64,15 @@ def users_stack(open_folder: Path) -> Iterator[Stack]:
     stack.destroy()
 
 
+def is_of(process: psutil.Process, parent: psutil.Process) -> bool:
+    """Whether it is that process or below it."""
+    return parent in (process, *process.parents())
+
+
 @needs_root
 def test_an_ordinary_user_runs_everything_as_himself(users_stack: Stack) -> None:
     users_stack.up()
-    owners = {process.uids().effective for process in users_stack.family()}
+    owners = set(users_stack.of_family(lambda process: process.uids().effective))
     family = users_stack.family()
     mode = users_stack.data.stat().st_mode & 0o777
     family[0].kill()
@@ -105,13 +110,12 @@ def test_an_ordinary_user_cannot_use_roots_folder(users_stack: Stack, open_folde
 def test_for_root_only_postgres_runs_as_another_user(stack: Stack) -> None:
     stack.up()
     postgres = psutil.Process(stack.part("postgres").pid)
-    family = [postgres, *postgres.children(recursive=True)]
-    others = [process for process in stack.family() if process not in family]
-
-    owners = {process.uids() for process in family}
-    assert len(owners) == 1
-    assert 0 not in owners.pop()
-    assert {process.uids().effective for process in others} == {0}
+    owners = set(
+        stack.of_family(lambda process: (is_of(process, postgres), process.uids().effective))
+    )
+    [owner] = [uid for of_postgres, uid in owners if of_postgres]
+    assert owners == {(True, owner), (False, 0)}
+    assert owner != 0
 
 
 @needs_root

@@ -1,7 +1,6 @@
 """Workers as processes of their own."""
 
 import os
-import socket
 import subprocess
 import sys
 import time
@@ -15,6 +14,7 @@ import pytest
 
 from fastvideo.api.worker.v1 import worker_pb2, worker_pb2_grpc
 from tests.integration.worker.surroundings import Surroundings
+from tests.plugins.servers import free_port
 
 START_S_MAX = 180.0
 
@@ -34,7 +34,7 @@ def start_process(
     name: str, surroundings: Surroundings, log: Path, environment: Mapping[str, str]
 ) -> WorkerProcess:
     """A worker that has just been started; see `wait_ready`."""
-    port = _free_port()
+    port = free_port()
     env = {
         **os.environ,
         "FASTVIDEO_SERVICE_ID": name,
@@ -54,13 +54,6 @@ def start_process(
             stderr=subprocess.STDOUT,
         )
     return WorkerProcess(process, f"127.0.0.1:{port}", log, time.monotonic())
-
-
-def _free_port() -> int:
-    with socket.socket() as bound:
-        bound.bind(("127.0.0.1", 0))
-        port: int = bound.getsockname()[1]
-        return port
 
 
 def wait_ready(worker: WorkerProcess) -> None:
