@@ -6,10 +6,10 @@ import os
 import signal
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import grpc
+import psutil
 import pytest
 
 from fastvideo import wire
@@ -151,10 +151,18 @@ async def test_no_process_outlives_the_worker(
         [pid] = _replays_of(worker)
         worker.process.send_signal(ending)
         await _until(lambda: worker.process.poll() is not None)
-        await _until(lambda: not Path(f"/proc/{pid}").exists())
+        await _until(lambda: not _runs(pid))
         call.cancel()
     if ending is signal.SIGTERM:
         assert worker.process.returncode == 0
+
+
+def _runs(pid: int) -> bool:
+    """Whether it is there, and more than an entry that nobody has read."""
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 def _asked(run: LoggedRun) -> worker_pb2.ReplayRequest:
@@ -250,11 +258,15 @@ async def _until(condition: Callable[[], bool]) -> None:
 
 def _replays_of(worker: Any) -> list[int]:
     """The processes that a worker runs replays in."""
-    children = Path(f"/proc/{worker.process.pid}/task").glob("*/children")
-    pids = [int(pid) for path in children for pid in path.read_text().split()]
-    return [pid for pid in pids if _is_replay(pid)]
+    try:
+        children = psutil.Process(worker.process.pid).children()
+    except psutil.NoSuchProcess:
+        return []
+    return [child.pid for child in children if _is_replay(child)]
 
 
-def _is_replay(pid: int) -> bool:
-    path = Path(f"/proc/{pid}/cmdline")
-    return path.exists() and b"fastvideo.recompute" in path.read_bytes()
+def _is_replay(process: psutil.Process) -> bool:
+    try:
+        return "fastvideo.recompute" in process.cmdline()
+    except (psutil.NoSuchProcess, psutil.ZombieProcess):
+        return False

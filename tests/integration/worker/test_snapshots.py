@@ -195,11 +195,13 @@ async def test_a_worker_that_is_told_to_stop_hands_over_what_would_not_end_in_ti
     start_worker: Callable[..., Any],
     client_type: Any,
 ) -> None:
-    spec = make_spec("handed-over", steps=40)
+    # Large enough that the drain is told long before the window would end.
+    shape = {"steps": 20, "width": 96, "height": 96}
+    spec = make_spec("handed-over", **shape)
     leaving = await asyncio.to_thread(start_worker, "worker-4")
     async with client_type(leaving.address, 1) as client:
         plan = await driver(client, entry, spec).until("denoise")
-        await client.dispatch(plan, window=40)
+        await client.dispatch(plan, window=20)
         leaving.process.send_signal(signal.SIGTERM)
         await asyncio.wait_for(client.draining.wait(), 30.0)
         await client.order_snapshot("handed-over")
@@ -211,7 +213,7 @@ async def test_a_worker_that_is_told_to_stop_hands_over_what_would_not_end_in_ti
     assert await asyncio.to_thread(leaving.process.wait, 60) == 0
     assert snapshotted.released
     async with attach() as client:
-        undisturbed = await driver(client, entry, make_spec("stayed", steps=40)).run()
+        undisturbed = await driver(client, entry, make_spec("stayed", **shape)).run()
         here = driver(client, entry, spec)
         driven, plan = await here.restore(snapshotted, attempt=2)
         assert plan.units[0].step_range.start == len(executed.results)

@@ -359,7 +359,7 @@ def _is_pausing(world: World) -> bool:
 
 def _wait_until(condition: Callable[[], bool]) -> None:
     woken = threading.Event()
-    for _ in range(1_000):
+    for _ in range(6_000):
         if condition():
             return
         woken.wait(0.01)

@@ -54,7 +54,7 @@ async def test_a_call_that_nobody_waits_for_runs_to_its_end() -> None:
     with pytest.raises(asyncio.CancelledError):
         await waiting
     proceed.set()
-    await asyncio.to_thread(ended.wait, 10)
+    await asyncio.to_thread(ended.wait, 60)
     assert ended.is_set()
     lane.close()
 
@@ -72,7 +72,7 @@ async def test_a_call_that_runs_alone_waits_for_those_before_it_and_holds_up_tho
 
     waiting = [asyncio.create_task(lane.run(partial(before, number))) for number in range(2)]
     # Both run at the same time.
-    await asyncio.to_thread(first_two.wait, 10)
+    await asyncio.to_thread(first_two.wait, 60)
     alone = asyncio.create_task(lane.run_alone(lambda: begun.append("alone")))
     after = asyncio.create_task(lane.run(lambda: begun.append("after")))
     await asyncio.sleep(0)
