@@ -17,7 +17,7 @@ from itertools import groupby
 from typing import Final, Protocol
 
 from fastvideo.events.projections.projector import Projection, fresh_events
-from fastvideo.events.reading.terms import terms_of
+from fastvideo.events.reading.terms import envelope_terms, metadata_terms, named_by
 from fastvideo.events.records import StoredEvent
 from fastvideo.events.sealing.texts import size_without_texts
 
@@ -110,19 +110,36 @@ def index_changes(events: Iterable[StoredEvent]) -> IndexChanges:
     times: dict[int, BlockTimes] = {}
     types: dict[str, tuple[int, int]] = {}
     for block, inside in groupby(events, key=lambda stored: block_of(stored.offset)):
-        bits: defaultdict[str, int] = defaultdict(int)
-        moments: list[datetime] = []
-        for stored in inside:
-            bit = 1 << (BLOCK - 1 - (stored.offset - 1) % BLOCK)
-            for name in terms_of(stored):
-                bits[name] |= bit
-            moments.append(stored.recorded_at)
+        within = list(inside)
+        members.update(((name, block), bits) for name, bits in _bits_by_term(within).items())
+        moments = [stored.recorded_at for stored in within]
+        times[block] = BlockTimes(min(moments), max(moments))
+        for stored in within:
             count, size = types.get(stored.type, (0, 0))
             size += size_without_texts(stored.type, stored.payload)
             types[stored.type] = (count + 1, size)
-        members.update(((name, block), set_bits) for name, set_bits in bits.items())
-        times[block] = BlockTimes(min(moments), max(moments))
     return IndexChanges(members, times, types)
+
+
+def _bits_by_term(block: Iterable[StoredEvent]) -> Mapping[str, int]:
+    """By term, the bits of a block's offsets; what many events have in common is read once."""
+    found: defaultdict[str, int] = defaultdict(int)
+    envelopes: defaultdict[tuple[str, str], int] = defaultdict(int)
+    named: defaultdict[Sequence[str], int] = defaultdict(int)
+    for stored in block:
+        bit = 1 << (BLOCK - 1 - (stored.offset - 1) % BLOCK)
+        envelopes[stored.type, stored.stream_id] |= bit
+        names, terms = named_by(stored)
+        named[names] |= bit
+        for name in terms:
+            found[name] |= bit
+    for envelope, bits in envelopes.items():
+        for name in envelope_terms(*envelope):
+            found[name] |= bits
+    for names, bits in named.items():
+        for name in metadata_terms(names):
+            found[name] |= bits
+    return found
 
 
 class MemoryEventIndex:

@@ -2,16 +2,17 @@
 
 Of a message only the fields that name something are parsed: a type is made for it that has those
 alone, under their numbers. To protobuf everything else is unknown, and it passes over that.
+
+In such a type a name may occur many times and a message inside only once, whatever they do in the
+real one: on the wire that is the same, and protobuf merges messages that come for one field. So
+what all results of a batch name comes in one list.
 """
 
-from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
 from functools import cache
-from operator import attrgetter
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
-from google.protobuf.descriptor import Descriptor
+from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.descriptor_pb2 import FieldDescriptorProto, FileDescriptorProto
 from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message import Message
@@ -23,135 +24,71 @@ MODEL: Final = "model"
 WORKER: Final = "worker"
 TENANT: Final = "tenant"
 
-# Of the metadata, and of payloads.
-_NAMING: Final[Mapping[str, str]] = {
+NAMING: Final[Mapping[str, str]] = {
     "request_id": REQUEST,
     "session_id": SESSION,
     "model_id": MODEL,
     "worker_id": WORKER,
     "tenant_id": TENANT,
 }
+"""Field of the metadata, and of payloads, to what it names."""
 # Parts of a payload that name nothing that the payload does not name elsewhere.
 _PASSED_BY: Final = frozenset(
     {"next_plan", "loop_result", "key", "lookup", "spec", "units", "manifest"}
 )
 
-
-class _Name(NamedTuple):
-    """A field that names something, of a message or of one inside it: "loop.request_id"."""
-
-    path: str
-    get: Callable[[Any], str]
-    # What goes before the value in its term.
-    prefix: str
-
-    @classmethod
-    def at(cls, path: str, prefix: str) -> "_Name":
-        return cls(path, attrgetter(path), prefix)
-
-
-@dataclass(frozen=True, slots=True)
-class NamingPlan:
-    """Where in a message names are; `message` reads those of its bytes, and nothing else."""
-
-    message: type[Message]
-    names: tuple[_Name, ...] = ()
-    # Inside of the messages of these fields; what a single one names itself is in `names`.
-    single: "tuple[tuple[str, NamingPlan], ...]" = ()
-    repeated: "tuple[tuple[str, NamingPlan], ...]" = ()
-    # Fields of which one is set: asking which is cheaper than asking each.
-    chosen: "tuple[tuple[str, Mapping[str, NamingPlan]], ...]" = ()
-
-    @property
-    def is_flat(self) -> bool:
-        """Whether all that is named, `names` find."""
-        return not (self.single or self.repeated or self.chosen)
-
-    def collect(self, message: Any, found: set[str]) -> None:
-        """Add the terms of a message."""
-        for _, get, prefix in self.names:
-            value = get(message)
-            if value:
-                found.add(prefix + value)
-        for field, plan in self.single:
-            plan.collect(getattr(message, field), found)
-        for field, plan in self.repeated:
-            plan.collect_all(getattr(message, field), found)
-        for oneof, plans in self.chosen:
-            field = message.WhichOneof(oneof)
-            if field in plans:
-                plans[field].collect(getattr(message, field), found)
-
-    def collect_all(self, messages: Sequence[Any], found: set[str]) -> None:
-        """Add the terms of several messages, which mostly name the same things."""
-        if not self.is_flat:
-            for message in messages:
-                self.collect(message, found)
-            return
-        for _, get, prefix in self.names:
-            found.update(prefix + value for value in set(map(get, messages)) if value)
+_PACKAGE: Final = "fastvideo.naming"
 
 
 @cache
-def naming_plan(descriptor: Descriptor) -> NamingPlan | None:
-    """The plan for a type of message; None when nothing in it names anything."""
-    plans: dict[str, NamingPlan] = {}
-    names: list[_Name] = []
-    single: list[tuple[str, NamingPlan]] = []
-    repeated: list[tuple[str, NamingPlan]] = []
-    chosen: defaultdict[str, dict[str, NamingPlan]] = defaultdict(dict)
-    for field in descriptor.fields:
-        if _is_name(field):
-            names.append(_Name.at(field.name, f"{_NAMING[field.name]}:"))
-        elif _is_inside(field) and (plan := naming_plan(field.message_type)) is not None:
-            plans[field.name] = plan
-            if field.is_repeated:
-                repeated.append((field.name, plan))
-            elif field.containing_oneof is not None:
-                chosen[field.containing_oneof.name][field.name] = plan
-            else:
-                names += (_Name.at(f"{field.name}.{n.path}", n.prefix) for n in plan.names)
-                if not plan.is_flat:
-                    single.append((field.name, replace(plan, names=())))
-    if not names and not plans:
-        return None
-    message = _reduced(descriptor, plans)
-    return NamingPlan(message, tuple(names), tuple(single), tuple(repeated), tuple(chosen.items()))
-
-
-def _reduced(descriptor: Descriptor, inside: Mapping[str, NamingPlan]) -> type[Message]:
-    """The type of message with its names and with what of it names something inside."""
-    package = "fastvideo.naming"
+def naming_type(descriptor: Descriptor) -> type[Message] | None:
+    """The type that reads what a type of message names; None when nothing in it does."""
     reduced = FileDescriptorProto(
-        name=f"{descriptor.full_name}.naming", syntax="proto3", package=package
+        name=f"{descriptor.full_name}.naming", syntax="proto3", package=_PACKAGE
     )
     message = reduced.message_type.add(name=descriptor.full_name.replace(".", "_"))
-    oneofs: dict[str, int] = {}
     for field in descriptor.fields:
-        plan = inside.get(field.name)
-        if plan is None and not _is_name(field):
-            continue
-        kept = message.field.add(
-            name=field.name,
-            number=field.number,
-            type=field.type,
-            label=FieldDescriptorProto.LABEL_OPTIONAL,
-        )
-        if plan is None:
-            continue
-        kept.type_name = f".{plan.message.DESCRIPTOR.full_name}"
-        if field.is_repeated:
-            kept.label = FieldDescriptorProto.LABEL_REPEATED
-        elif field.containing_oneof is not None:
-            name = field.containing_oneof.name
-            kept.oneof_index = oneofs.setdefault(name, len(oneofs))
-        if plan.message.DESCRIPTOR.file.name not in reduced.dependency:
-            reduced.dependency.append(plan.message.DESCRIPTOR.file.name)
-    for name in oneofs:
-        message.oneof_decl.add(name=name)
+        if _is_name(field):
+            message.field.add(
+                name=field.name,
+                number=field.number,
+                type=field.type,
+                label=FieldDescriptorProto.LABEL_REPEATED,
+            )
+        elif _is_inside(field) and (inside := naming_type(field.message_type)) is not None:
+            message.field.add(
+                name=field.name,
+                number=field.number,
+                type=field.type,
+                type_name=f".{inside.DESCRIPTOR.full_name}",
+                label=FieldDescriptorProto.LABEL_OPTIONAL,
+            )
+            if inside.DESCRIPTOR.file.name not in reduced.dependency:
+                reduced.dependency.append(inside.DESCRIPTOR.file.name)
+    if not message.field:
+        return None
     pool = _pool()
     pool.Add(reduced)
-    return GetMessageClass(pool.FindMessageTypeByName(f"{package}.{message.name}"))
+    return GetMessageClass(pool.FindMessageTypeByName(f"{_PACKAGE}.{message.name}"))
+
+
+def collect_terms(message: Message, found: set[str]) -> None:
+    """Add the terms of what is named in a message of a naming type."""
+    for field, value in message.ListFields():
+        prefix = _prefix(field)
+        if prefix is None:
+            collect_terms(value, found)
+        else:
+            # The results of a batch mostly name the same request.
+            for name in value if len(value) == 1 else set(value):
+                if name:
+                    found.add(prefix + name)
+
+
+@cache
+def _prefix(field: FieldDescriptor) -> str | None:
+    """What goes before a field's values in their terms; None for a message inside."""
+    return None if field.message_type is not None else f"{NAMING[field.name]}:"
 
 
 @cache
@@ -160,7 +97,7 @@ def _pool() -> DescriptorPool:
 
 
 def _is_name(field: Any) -> bool:
-    return field.name in _NAMING and field.message_type is None and not field.is_repeated
+    return field.name in NAMING and field.message_type is None and not field.is_repeated
 
 
 def _is_inside(field: Any) -> bool:

@@ -5,23 +5,25 @@ of them, and so is a decision about several. Those are read from the payload: it
 and only the fields that name something are looked at.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
-from typing import Final
+from operator import attrgetter
+from typing import Any, Final
 
-from google.protobuf.message import DecodeError
+from google.protobuf.message import DecodeError, Message
 
 from fastvideo.api.events.v1 import events_pb2
 from fastvideo.errors import CorruptLog
 from fastvideo.events.catalog import UPCASTERS
 from fastvideo.events.reading.naming import (
     MODEL,
+    NAMING,
     REQUEST,
     SESSION,
     TENANT,
     WORKER,
-    NamingPlan,
-    naming_plan,
+    collect_terms,
+    naming_type,
 )
 from fastvideo.events.records import StoredEvent
 from fastvideo.requests import state as requests
@@ -36,6 +38,8 @@ __all__ = [
     "TYPE",
     "WORKER",
     "envelope_terms",
+    "metadata_terms",
+    "named_by",
     "term",
     "terms_of",
 ]
@@ -48,6 +52,8 @@ _STREAMS: Final[Mapping[str, str]] = {
     requests.STREAM_PREFIX: REQUEST,
     sessions.STREAM_PREFIX: SESSION,
 }
+
+_NAMES: Final[Callable[[Any], tuple[str, ...]]] = attrgetter(*NAMING)
 
 
 def term(kind: str, name: str) -> str:
@@ -64,30 +70,43 @@ def envelope_terms(type_: str, stream_id: str) -> set[str]:
     return found
 
 
+def metadata_terms(names: Sequence[str]) -> set[str]:
+    """What an event is about by the names in its metadata, as `named_by` gives them."""
+    return {term(kind, name) for kind, name in zip(NAMING.values(), names, strict=False) if name}
+
+
 def terms_of(stored: StoredEvent) -> set[str]:
     """Everything that an event is about; of one that cannot be read, what its envelope says."""
-    found = envelope_terms(stored.type, stored.stream_id)
-    metadata, payloads = _plans()
+    names, terms = named_by(stored)
+    return terms | metadata_terms(names) | envelope_terms(stored.type, stored.stream_id)
+
+
+def named_by(stored: StoredEvent) -> tuple[Sequence[str], set[str]]:
+    """What an event's metadata names, in the order of `NAMING`, and the terms of its payload.
+
+    Apart, since of a running request many events have the same metadata but for times. Both are
+    empty where nothing can be read.
+    """
+    names: Sequence[str] = ()
+    terms: set[str] = set()
     try:
-        metadata.collect(metadata.message.FromString(stored.metadata), found)
-        plan = payloads.get(stored.type)
-        if plan is not None:
+        names = _NAMES(events_pb2.EventMetadata.FromString(stored.metadata))
+        naming = _payloads().get(stored.type)
+        if naming is not None:
             payload = UPCASTERS.bring_up(stored.type, stored.schema_version, stored.payload)
-            plan.collect(plan.message.FromString(payload), found)
+            collect_terms(naming.FromString(payload), terms)
     except (CorruptLog, DecodeError):
-        return found
-    return found
+        return names, terms
+    return names, terms
 
 
 @cache
-def _plans() -> tuple[NamingPlan, Mapping[str, NamingPlan]]:
-    """Of the metadata, and by type of event; a type whose payload names nothing is absent."""
-    metadata = naming_plan(events_pb2.EventMetadata.DESCRIPTOR)
-    assert metadata is not None
-    payloads: dict[str, NamingPlan] = {}
+def _payloads() -> Mapping[str, type[Message]]:
+    """By type of event, what reads the names in its payload; absent where it has none."""
+    found: dict[str, type[Message]] = {}
     for field in events_pb2.Event.DESCRIPTOR.oneofs_by_name["payload"].fields:
         assert field.message_type is not None
-        plan = naming_plan(field.message_type)
-        if plan is not None:
-            payloads[field.message_type.name] = plan
-    return metadata, payloads
+        naming = naming_type(field.message_type)
+        if naming is not None:
+            found[field.message_type.name] = naming
+    return found
