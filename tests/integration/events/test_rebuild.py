@@ -199,7 +199,7 @@ async def test_a_killed_rebuild_leaves_no_harm(filled: str) -> None:
     )
     try:
         assert process.stdout is not None
-        assert await asyncio.wait_for(process.stdout.readline(), 30.0) == b"building\n"
+        assert await asyncio.wait_for(process.stdout.readline(), 120.0) == b"building\n"
         with pytest.raises(FailedPrecondition, match="being rebuilt already"):
             await rebuilt(filled)
         assert len(await schemas(filled)) == 2

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from fastvideo.client import AsyncClient, EventFilter
+from fastvideo.client import AsyncClient, CallPolicy, EventFilter
 from fastvideo.events.catalog import new_event
 from fastvideo.events.postgres import PostgresEventStore
 from fastvideo.events.records import AppendCommand, StreamAppend
@@ -22,6 +22,7 @@ from tests.plugins.servers import free_port
 EVENTS = 600
 KILLS = 2
 STOP_S_MAX = 30.0
+WAIT_S = 240.0
 WANTED = EventFilter(types=("request.progress",))
 
 
@@ -70,7 +71,8 @@ async def test_a_tail_goes_on_over_kills(postgres_dsn: str) -> None:
                 if len(seen) == EVENTS:
                     return
 
-    async with asyncio.timeout(120), AsyncClient(address) as client:
+    policy = CallPolicy(silence_s_max=WAIT_S)
+    async with asyncio.timeout(WAIT_S), AsyncClient(address, policy=policy) as client:
         following = asyncio.create_task(follow(client))
         writing = asyncio.create_task(write(postgres_dsn))
         for kill in range(KILLS):
