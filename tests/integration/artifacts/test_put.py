@@ -1,6 +1,7 @@
 """Putting artifacts: the order of events, repeats, refusals, and uploads that break."""
 
 import asyncio
+import contextlib
 import hashlib
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -50,8 +51,13 @@ async def refusal(
 
 def stored(folder: Path) -> dict[str, int]:
     """Names and sizes of the files that hold bytes."""
-    files = {path.name: path.stat().st_size for path in folder.rglob("*") if path.is_file()}
-    return {name: size for name, size in files.items() if size}
+    files = {}
+    for path in folder.rglob("*"):
+        # One that is being removed may be gone by now.
+        with contextlib.suppress(FileNotFoundError):
+            if path.is_file() and (size := path.stat().st_size):
+                files[path.name] = size
+    return files
 
 
 @pytest.mark.row("EVT-12", "EVT-13", "EVT-14", "EVT-15", "EVT-17")

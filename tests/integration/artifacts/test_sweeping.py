@@ -249,16 +249,18 @@ async def test_puts_deletions_and_sweeps_at_once_leave_no_record_without_bytes(
         (record,) = (await shop.state(request_id)).artifacts
         return record.deleted_at is not None
 
+    async def put(request_id: str) -> bool:
+        try:
+            await shop.put(request_id, "o", chance.choice(films))
+        except (Unavailable, Conflict):
+            return False
+        return True
+
     async def live(name: str) -> None:
         for n in range(8):
             request_id = f"{name}_{n}"
             await shop.accept(request_id)
-            for _ in range(100):
-                try:
-                    await shop.put(request_id, "o", chance.choice(films))
-                    break
-                except (Unavailable, Conflict):
-                    await asyncio.sleep(0.01)
+            await eventually(partial(put, request_id))
             await shop.tell(f"request-{request_id}", DONE)
             if n < 7:
                 await shop.delete(request_id)
