@@ -109,7 +109,7 @@ async def test_who_waits_is_told_how_the_queue_shrinks(narrow: Stack) -> None:
                     assert "all 1 places" in event.payload.reason
     assert places == sorted(places, reverse=True)
     assert places[-1] == 1
-    assert len(places) >= 3
+    assert len(set(places)) >= 3
 
 
 @pytest.mark.row("API-19", "REQ-12")

@@ -79,9 +79,13 @@ async def test_a_request_that_must_wait_says_why(stage: Stage):
     await stage.submit("r2")
     await stage.until_type("r2", "RequestQueued")
     assert "all 1 places" in (await stage.history("r2"))[1].payload.reason
+    await stage.submit("r3")
+    await stage.until_type("r3", "RequestQueued")
+    assert (await stage.history("r3"))[1].payload.position == 2
     worker.script.go.set()
     assert (await stage.ended("r1")).type == "RequestCompleted"
     assert (await stage.ended("r2")).type == "RequestCompleted"
+    assert (await stage.ended("r3")).type == "RequestCompleted"
 
 
 @pytest.mark.row("REQ-09", "EVT-05")

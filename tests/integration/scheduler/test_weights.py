@@ -3,6 +3,8 @@
 import asyncio
 from dataclasses import replace
 
+import pytest
+
 from fastvideo.events.catalog import event_of
 from fastvideo.events.types import Event
 from fastvideo.scheduling.events import WorkerAttached
@@ -60,6 +62,7 @@ async def worker_of(stage: Stage, *schedulers: RunningScheduler) -> Reweighted:
     return worker
 
 
+@pytest.mark.row("OBS-06")
 async def test_new_other_and_gone_weights_are_told_once(stage: Stage):
     scheduler = await stage.scheduler()
     worker = await worker_of(stage, scheduler)

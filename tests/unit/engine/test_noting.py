@@ -59,6 +59,7 @@ def of_type(notes: tuple[TraceNote, ...], kind: type) -> list[Any]:
     return [note for note in notes if isinstance(note, kind)]
 
 
+@pytest.mark.row("CCH-07", "EVT-19")
 def test_what_pressure_drives_out_is_told_with_keys_and_the_pool(
     make_world: type[World], make_request: MakeRequest
 ) -> None:
@@ -159,3 +160,23 @@ def test_a_move_is_told_from_its_start_to_its_end(make_world: type[World], paylo
         assert error is not None
         assert ended.state is TransferState.FAILED
         assert (ended.error.reason, ended.error.subject) == (error.reason, "payload.x")
+
+
+@pytest.mark.row("MEM-05")
+def test_what_leaves_is_staged_until_it_is_sent(make_world: type[World]) -> None:
+    world = make_world()
+    transfers = Transfers(
+        world.executor.values, NoteBook(), ManualClock(datetime(2026, 1, 1, tzinfo=UTC))
+    )
+    manifest = TransferManifest(
+        transfer_id="t1",
+        tensors=(TransferTensor(name="x", shape=(2,), dtype="float32"),),
+        consumer_id="r/1",
+        lifetime="request",
+    )
+    transfers.receive(manifest, encode_tensors({"x": torch.zeros(2)}))
+    assert world.pools.in_use_bytes()["staging"] == 0
+    _, payload, staged = transfers.send(replace(manifest, producer_id="r/1", consumer_id="p/1"))
+    assert world.pools.in_use_bytes()["staging"] >= len(payload) > 0
+    staged.close()
+    assert world.pools.in_use_bytes()["staging"] == 0

@@ -24,6 +24,7 @@ def test_bytes_are_counted_until_they_are_let_go_even_twice(area: StagingArea) -
     assert area.in_use_bytes == 0
 
 
+@pytest.mark.row("MEM-05")
 def test_pinned_and_shared_buffers_are_accounted_and_bounded(area: StagingArea) -> None:
     with area.pinned("frames", 600) as pinned:
         assert (pinned.shape, area.in_use_bytes) == ((600,), 600)
