@@ -6,12 +6,14 @@ import secrets
 import urllib.request
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 
 import psutil
 import pytest
 
-from fastvideo.blobs import Blob, BlobStore, CorruptBlob, open_blobs
+from fastvideo.blobs import Blob, BlobStore, CorruptBlob, KeptByStore, open_blobs
 from fastvideo.blobs.port import CHUNK_BYTES_MAX
 from fastvideo.errors import InvalidField, NotFound, Unavailable
 
@@ -213,6 +215,40 @@ async def test_a_put_holds_a_bounded_part_of_its_bytes(tmp_path: Path) -> None:
 def test_another_url_is_refused(url: str) -> None:
     with pytest.raises(InvalidField):
         open_blobs(url)
+
+
+EMPTY = hashlib.sha256(b"").hexdigest()
+ONE_REFUSED = (
+    '<?xml version="1.0"?><DeleteResult xmlns="http://s3.amazonaws.com/doc/2006-03-01/"><Error>'
+    f"<Key>x/sha256/{EMPTY[:2]}/{EMPTY[2:]}</Key><Code>AccessDenied</Code>"
+    "<Message>no</Message></Error></DeleteResult>"
+)
+
+
+@pytest.mark.parametrize(("status", "body"), [(403, b""), (200, ONE_REFUSED.encode())])
+async def test_a_store_that_refuses_to_remove_says_so(status: int, body: bytes) -> None:
+    class Refusing(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["Content-Length"]))
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            """Nobody reads it."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Refusing)
+    serving = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    serving.start()
+    try:
+        blobs = open_blobs("s3://blobs/x", s3_options(f"http://127.0.0.1:{server.server_port}"))
+        with pytest.raises(KeptByStore):
+            await asyncio.wait_for(blobs.delete(EMPTY), 60.0)
+    finally:
+        await asyncio.to_thread(server.shutdown)
+        serving.join()
+        server.server_close()
 
 
 async def test_a_store_that_does_not_answer_is_unavailable() -> None:

@@ -59,9 +59,14 @@ class BlobRemovalDecided:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BlobRemoved:
-    """blob.removed: the bytes are gone; they may be stored again."""
+    """blob.removed: the bytes are gone; they may be stored again.
+
+    `refused` says that the store did not let them go: they are there as before, and records may
+    have them.
+    """
 
     digest: str = ""
+    refused: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,7 +3,8 @@
 Records share bytes: two artifacts of the same digest are one blob. Every completion of an artifact
 goes to the blob's stream too, and so does the removal, each by compare-and-set: a record that is
 completed and a removal that is decided see one another, whichever was first. While a removal is
-under way no record may be completed with the digest; afterwards its bytes may be stored again.
+under way no record may be completed with the digest; afterwards its bytes may be stored again, or
+are there as before where the store did not let them go.
 
 Invariant: no IO and no clock.
 """
@@ -41,7 +42,7 @@ def evolve(life: BlobLife, event: BlobEvent) -> BlobLife:
     if isinstance(event, BlobRemoved):
         if not life.removing:
             raise CorruptLog("BlobRemoved without BlobRemovalDecided", subject=event.digest)
-        return BlobLife(removed=True)
+        return replace(life, removing=False) if event.refused else BlobLife(removed=True)
     if life.removing:
         digest = event.record.digest if isinstance(event, ArtifactCompleted) else event.digest
         raise CorruptLog(f"{type(event).__name__} while the bytes are removed", subject=digest)

@@ -5,6 +5,6 @@ belongs and how long it lives is not known here.
 """
 
 from fastvideo.blobs.objects import ObjectBlobStore, open_blobs
-from fastvideo.blobs.port import Blob, BlobStore, CorruptBlob
+from fastvideo.blobs.port import Blob, BlobStore, CorruptBlob, KeptByStore
 
-__all__ = ["Blob", "BlobStore", "CorruptBlob", "ObjectBlobStore", "open_blobs"]
+__all__ = ["Blob", "BlobStore", "CorruptBlob", "KeptByStore", "ObjectBlobStore", "open_blobs"]

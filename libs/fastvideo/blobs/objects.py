@@ -21,7 +21,7 @@ import obstore
 import obstore.exceptions
 from obstore.store import ObjectStore, from_url
 
-from fastvideo.blobs.port import CHUNK_BYTES_MAX, Blob, CorruptBlob
+from fastvideo.blobs.port import CHUNK_BYTES_MAX, Blob, CorruptBlob, KeptByStore
 from fastvideo.errors import InvalidField, NotFound, Unavailable
 from fastvideo.telemetry.logging import get_logger
 
@@ -122,7 +122,12 @@ class ObjectBlobStore:
     async def delete(self, digest: str) -> None:
         path = _path(digest)
         with contextlib.suppress(NotFound), _errors_of_the_store(digest):
-            await obstore.delete_async(self._store, path)
+            try:
+                await obstore.delete_async(self._store, path)
+            except obstore.exceptions.BaseError as error:
+                if not _is_refusal(error):
+                    raise
+                raise KeptByStore("the blob store refuses to remove it", subject=digest) from error
 
     async def list(self) -> AsyncIterator[Blob]:
         with _errors_of_the_store(_BLOBS):
@@ -214,6 +219,13 @@ def _flush(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def _is_refusal(error: obstore.exceptions.BaseError) -> bool:
+    """Whether a store does not allow a removal: all of them, or that one, which S3 answers as 200
+    with a code."""
+    denied = isinstance(error, obstore.exceptions.PermissionDeniedError)
+    return denied or "(code: AccessDenied)" in str(error).partition("\n")[0]
 
 
 @contextlib.contextmanager

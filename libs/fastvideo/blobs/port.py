@@ -17,6 +17,12 @@ class CorruptBlob(FailedPrecondition):
     default_reason: ClassVar[str] = "CORRUPT_BLOB"
 
 
+class KeptByStore(FailedPrecondition):
+    """The store does not let a blob go: it is there as before."""
+
+    default_reason: ClassVar[str] = "KEPT_BY_STORE"
+
+
 @dataclass(frozen=True, slots=True)
 class Blob:
     """A stored blob: SHA-256 in lower-case hexadecimal, and its length."""
@@ -55,7 +61,10 @@ class BlobStore(Protocol):
         ...
 
     async def delete(self, digest: str) -> None:
-        """Remove a blob; nothing happens when it is not there."""
+        """Remove a blob; nothing happens when it is not there.
+
+        Raises KeptByStore when the store refuses. After Unavailable it may be gone or not.
+        """
         ...
 
     def list(self) -> AsyncIterator[Blob]:

@@ -311,6 +311,12 @@ SWEEP_FAILURES: Final = _counter(
     (REASON,),
     ("artifacts",),
 )
+REMOVALS_OVERDUE: Final = _gauge(
+    "fastvideo.artifacts.removals_overdue",
+    "{blob}",
+    "Bytes that were to go and that the store has not removed",
+    services=("artifacts",),
+)
 
 # -- the event log -----------------------------------------------------------------------
 
@@ -359,7 +365,7 @@ INSTRUMENTS: Final[tuple[Instrument, ...]] = (
     *(LEADING, QUEUED, QUEUE_AGE, LIVE, WORKERS, RESERVED, FREE, DEFERRED, PREEMPTED, RESTARTED),
     *(BATCH_SIZE, STEP_DURATION, STEPS, PREDICTION_ERROR),
     *(CACHE_LOOKUPS, CACHE_BYTES, MEMORY_USED, MEMORY_RESERVED, MEMORY_LIMIT, LOOPS, ATTACHED),
-    *(BYTES_IN, BYTES_OUT, SWEEP_FAILURES),
+    *(BYTES_IN, BYTES_OUT, SWEEP_FAILURES, REMOVALS_OVERDUE),
     *(APPENDED, APPEND_DURATION, LAG, HEAD, QUARANTINED, PASSED_OVER),
 )
 """All of them, in the order in which a request meets them."""

@@ -23,7 +23,7 @@ from fastvideo.requests.standing import Standings
 from fastvideo.rpc.server import Server, Service
 from fastvideo.service import end_task
 from fastvideo.telemetry import metrics
-from fastvideo.telemetry.instruments import REASON, SWEEP_FAILURES
+from fastvideo.telemetry.instruments import REASON, REMOVALS_OVERDUE, SWEEP_FAILURES
 from fastvideo.telemetry.logging import get_logger
 from fastvideo_artifacts.blob_uses import BlobUses
 from fastvideo_artifacts.book import SweepBook
@@ -90,6 +90,7 @@ async def running_artifacts(config: Config) -> AsyncIterator[RunningArtifacts]:
             strays=Strays(store, blobs, book, clock, config.strays_kept),
             clock=clock,
         )
+        metrics.observe(REMOVALS_OVERDUE, lambda: [(float(book.overdue), {})])
         # A process that was restarted does not take itself for the one that died.
         holder = f"{config.service_id}-{secrets.token_hex(4)}"
         sweeping = asyncio.create_task(_sweep(parts, holder, config.sweep_s), name="sweeping")

@@ -44,7 +44,7 @@ ARTIFACT_PREFIX: Final = artifact_stream_of("")
 
 LAYOUT: Final = Layout(
     schema="artifacts",
-    version=3,
+    version=4,
     statements=(
         # Requests with a lifetime, and those that were deleted.
         """
@@ -99,7 +99,11 @@ LAYOUT: Final = Layout(
         """,
         """
         CREATE INDEX blobs_to_remove ON {schema}.blobs (digest)
-            WHERE given_up AND state <> 'removed' OR state = 'removing'
+            WHERE given_up AND state = 'used' OR state = 'removing'
+        """,
+        """
+        CREATE INDEX blobs_overdue ON {schema}.blobs (digest)
+            WHERE state IN ('removing', 'refused')
         """,
         """
         CREATE TABLE {schema}.erased (
@@ -180,15 +184,22 @@ SELECT DISTINCT ON (artifact_id) artifact_id, reason FROM (
 """
 _UNUSED: Final = """
 SELECT digest FROM blobs b
-    WHERE (given_up AND state <> 'removed' OR state = 'removing') AND digest > $1
+    WHERE (given_up AND state = 'used' OR state = 'removing') AND digest > $1
     AND NOT EXISTS (SELECT FROM artifacts a WHERE a.digest = b.digest AND NOT a.deleted)
     AND NOT EXISTS (SELECT FROM held WHERE stream_id = 'blob-' || digest)
     ORDER BY digest LIMIT $2
 """
+_REFUSED: Final = """
+SELECT digest FROM blobs b WHERE state = 'refused'
+    AND NOT EXISTS (SELECT FROM artifacts a WHERE a.digest = b.digest AND NOT a.deleted)
+    ORDER BY digest
+"""
+_OVERDUE: Final = "SELECT count(*) FROM blobs WHERE state IN ('removing', 'refused')"
 _USED: Final = "SELECT EXISTS (SELECT FROM artifacts WHERE digest = $1 AND NOT deleted)"
 _STRAYS: Final = """
 SELECT digest FROM unnest($1::text[]) AS stored (digest)
     WHERE NOT EXISTS (SELECT FROM artifacts a WHERE a.digest = stored.digest AND NOT a.deleted)
+    AND NOT EXISTS (SELECT FROM blobs b WHERE b.digest = stored.digest AND b.state = 'refused')
     ORDER BY digest
 """
 
@@ -218,6 +229,8 @@ class SweepBook(PostgresProjection):
     """Lifetimes, deletions, and who has which bytes."""
 
     layout = LAYOUT
+    # As this process counted last; 0 while it does not sweep.
+    overdue = 0
 
     async def to_expire(self, now: datetime, after: str, limit: int) -> tuple[str, ...]:
         """Requests whose lifetime has passed and whose history does not say so, in order."""
@@ -237,8 +250,20 @@ class SweepBook(PostgresProjection):
             rows = await connection.fetch(_UNUSED, after, limit)
         return tuple(row["digest"] for row in rows)
 
+    async def refused(self) -> tuple[str, ...]:
+        """Digests that no artifact has and the store did not let go, in order."""
+        async with self._pool.connection() as connection:
+            rows = await connection.fetch(_REFUSED)
+        return tuple(row["digest"] for row in rows)
+
+    async def count_overdue(self) -> int:
+        """How many removals were decided and are not done; `overdue` has it from then on."""
+        async with self._pool.connection() as connection:
+            self.overdue = int(await connection.fetchval(_OVERDUE))
+        return self.overdue
+
     async def strays(self, stored: Sequence[str]) -> tuple[str, ...]:
-        """Those of the digests that no artifact has."""
+        """Those of the digests that no artifact has, but for those that the store refused."""
         async with self._pool.connection() as connection:
             rows = await connection.fetch(_STRAYS, list(stored))
         return tuple(row["digest"] for row in rows)
@@ -347,15 +372,17 @@ async def _take_artifact(connection: Connection, stored: StoredEvent) -> None:
 
 async def _take_blob(connection: Connection, stored: StoredEvent) -> None:
     digest = stored.stream_id.removeprefix(BLOB_PREFIX)
-    check_known(stored)
-    states = {
-        ArtifactCompleted.__name__: "used",
-        BlobRemovalDecided.__name__: "removing",
-        BlobRemoved.__name__: "removed",
-    }
-    if stored.type not in states:
-        raise CorruptLog(f"{stored.type} in {stored.stream_id}", subject=digest)
-    await connection.execute(_BLOB, digest, states[stored.type])
+    payload = payload_of(stored)
+    match payload:
+        case ArtifactCompleted():
+            state = "used"
+        case BlobRemovalDecided():
+            state = "removing"
+        case BlobRemoved():
+            state = "refused" if payload.refused else "removed"
+        case _:
+            raise CorruptLog(f"{stored.type} in {stored.stream_id}", subject=digest)
+    await connection.execute(_BLOB, digest, state)
 
 
 async def _take_erasure(connection: Connection, stored: StoredEvent) -> None:

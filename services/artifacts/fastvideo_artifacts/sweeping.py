@@ -9,6 +9,7 @@ next sweep comes back to it.
 """
 
 import asyncio
+from bisect import bisect_right
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import aclosing, contextmanager
 from dataclasses import asdict, dataclass, replace
@@ -19,7 +20,7 @@ from typing import Final, TypeVar
 from fastvideo.artifacts.events import BlobRemovalDecided, BlobRemoved
 from fastvideo.artifacts.removal import BlobLife
 from fastvideo.artifacts.removal import stream_of as blob_stream_of
-from fastvideo.blobs import BlobStore
+from fastvideo.blobs import BlobStore, KeptByStore
 from fastvideo.clock import Clock, milliseconds
 from fastvideo.errors import Conflict, FastVideoError, Fenced, Unavailable
 from fastvideo.events.catalog import new_event
@@ -95,6 +96,8 @@ class Sweeper:
         self._parts = parts
         self._lease = lease
         self._failed = 0
+        # Of what the store refused, what it was asked for last.
+        self._asked = ""
         self._failures = metrics.counter(SWEEP_FAILURES)
 
     async def run(self, every_s: float) -> None:
@@ -136,16 +139,44 @@ class Sweeper:
         while digests := await book.unused(after, AT_ONCE_MAX):
             removed += await self._remove(digests)
             after = digests[-1]
+        await self._count_overdue()
         return Swept(expired=expired, given_up=given_up, removed=removed, failed=self._failed)
 
     async def clear(self) -> Swept:
-        """Remove the bytes that no record ever named. Raises as `sweep` does."""
+        """Remove the bytes that no record ever named, and those that the store did not let go.
+
+        Raises as `sweep` does.
+        """
         removed = self._failed = 0
         with self._apart("not listed to its end", "store"):
             async with aclosing(self._parts.strays.pages()) as pages:
                 async for digests in pages:
                     removed += await self._remove(digests)
-        return Swept(removed=removed, failed=self._failed)
+        # No reason to list the store again soon.
+        failed = self._failed
+        removed += await self._remove_refused()
+        return Swept(removed=removed, failed=failed)
+
+    async def _remove_refused(self) -> int:
+        """Ask the store again for what it refused, until it refuses one; how many it let go.
+
+        Each time it is another one that is asked for first.
+        """
+        refused, removed = await self._parts.book.refused(), 0
+        begin = bisect_right(refused, self._asked)
+        for digest in (*refused[begin:], *refused[:begin]):
+            self._asked = digest
+            gone = await self._remove((digest,))
+            if not gone:
+                break
+            removed += gone
+        return removed
+
+    async def _count_overdue(self) -> None:
+        before = self._parts.book.overdue
+        overdue = await self._parts.book.count_overdue()
+        if overdue and overdue != before:
+            _LOG.error("removals are overdue", blobs=overdue)
 
     async def _each(
         self,
@@ -224,7 +255,13 @@ class Sweeper:
         try:
             await parts.blobs.delete(digest)
         except Unavailable as error:
+            # It may have them removed yet: no record may have them meanwhile.
             self._fail("bytes not removed", digest, error)
+            return False
+        except KeptByStore as error:
+            # Whoever puts the same bytes must not wait for who may remove them.
+            self._fail("bytes not removed", digest, error)
+            await self._tell(digest, BlobRemoved(digest=digest, refused=True), version)
             return False
         return await self._tell(digest, BlobRemoved(digest=digest), version)
 
@@ -290,6 +327,7 @@ async def keep_swept(parts: SweepParts, holder: str, every_s: float) -> None:
         try:
             await asyncio.wait((following, sweeping), return_when=asyncio.FIRST_COMPLETED)
         finally:
+            parts.book.overdue = 0
             for task in (sweeping, following):
                 task.cancel()
             ends = await asyncio.gather(sweeping, following, return_exceptions=True)

@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 
+from fastvideo.artifacts.events import BlobRemoved
 from fastvideo.artifacts.state import stream_of
-from fastvideo.blobs import Blob
-from fastvideo.errors import CorruptLog, Unavailable
+from fastvideo.blobs import Blob, KeptByStore
+from fastvideo.errors import CorruptLog, NotFound, Unavailable
+from fastvideo.events.catalog import event_of
 from fastvideo.service import end_task
 from fastvideo_artifacts import app, sweeping
 from fastvideo_artifacts.book import DueArtifact
@@ -19,10 +21,12 @@ from tests.integration.artifacts.sweeps import (
     FILM,
     SHEET,
     STRAYS_KEPT,
+    TENANT,
     TTL_S,
     Shop,
     digest_of,
     is_unreadable,
+    live_artifacts,
 )
 
 
@@ -72,6 +76,49 @@ async def test_what_cannot_be_done_keeps_nothing_behind_it_from_going(
     assert await (await shop.sweeper(strays=strays)).clear() == Swept(failed=1)
     # It comes back to all of them.
     assert await (await shop.sweeper()).sweep() == Swept(expired=3, removed=4)
+
+
+async def test_bytes_that_the_store_keeps_may_be_put_again_and_go_once_it_lets_them(
+    shop: Shop,
+) -> None:
+    kept = {digest_of(FILM), digest_of(SHEET)}
+    asked: list[str] = []
+
+    class Keeping:
+        async def delete(self, digest: str) -> None:
+            asked.append(digest)
+            if digest in kept:
+                raise KeptByStore("not allowed")
+            await shop.blobs.delete(digest)
+
+    (film,) = await shop.made("req_1", FILM)
+    await shop.made("req_2", SHEET)
+    await shop.delete("req_1")
+    await shop.delete("req_2")
+    sweeper = await shop.sweeper(blobs=Keeping())
+    assert await sweeper.sweep() == Swept(given_up=2, failed=2)
+    # Whose they were has them no more; the log and the metric tell that they are there yet.
+    with pytest.raises(NotFound):
+        await shop.catalog.find_whole(film, TENANT)
+    told = await shop.store.read_stream(f"blob-{digest_of(FILM)}")
+    assert event_of(told[-1]).payload == BlobRemoved(digest=digest_of(FILM), refused=True)
+    assert await sweeper.sweep() == Swept()
+    assert (len(asked), shop.parts.book.overdue) == (2, 2)
+    # Somebody else has the same bytes meanwhile; the others are asked for again.
+    (other,) = await shop.made("req_3", FILM)
+    await shop.parts.projector.reached(await shop.store.heads())
+    await sweeper.clear()
+    assert asked[2:] == [digest_of(SHEET)]
+    kept.clear()
+    await shop.parts.projector.reached(await shop.store.heads())
+    assert await sweeper.clear() == Swept(removed=1)
+    assert await shop.stored() == {digest_of(FILM)}
+    assert other in await live_artifacts(shop.store)
+    await shop.delete("req_3")
+    assert await sweeper.sweep() == Swept(given_up=1, removed=1)
+    await shop.parts.projector.reached(await shop.store.heads())
+    await sweeper.sweep()
+    assert (await shop.stored(), shop.parts.book.overdue) == (set(), 0)
 
 
 async def _stays_by_the_log_alone(shop: Shop) -> None:

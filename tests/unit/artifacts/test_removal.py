@@ -18,6 +18,7 @@ from tests.unit.artifacts.test_state import AT, DONE, RECORD, run
 
 USED = ArtifactCompleted(record=RECORD)
 DECIDED, REMOVED = BlobRemovalDecided(digest="ab"), BlobRemoved(digest="ab")
+REFUSED = BlobRemoved(digest="ab", refused=True)
 GO = DeleteArtifact(reason="expired", at=AT + timedelta(days=1))
 
 
@@ -34,12 +35,16 @@ def test_bytes_are_used_then_removed_then_may_come_again() -> None:
     assert life_of(USED, DECIDED) == BlobLife(removing=True, artifact_ids=used)
     assert life_of(USED, DECIDED, REMOVED) == BlobLife(removed=True)
     assert life_of(USED, DECIDED, REMOVED, USED) == BlobLife(artifact_ids=used)
+    # What the store does not let go is as before.
+    assert life_of(USED, DECIDED, REFUSED) == BlobLife(artifact_ids=used)
+    assert life_of(USED, DECIDED, REFUSED, USED, DECIDED).removing
     # Bytes that no record ever named may go, too.
     assert life_of(DECIDED, REMOVED) == BlobLife(removed=True)
 
 
 @pytest.mark.parametrize(
-    "events", [(REMOVED,), (USED, DECIDED, USED), (USED, DECIDED, DECIDED), (USED, REMOVED)]
+    "events",
+    [(REMOVED,), (REFUSED,), (USED, DECIDED, USED), (USED, DECIDED, DECIDED), (USED, REMOVED)],
 )
 def test_what_cannot_follow_is_a_corrupt_log(events: tuple[BlobEvent, ...]) -> None:
     with pytest.raises(CorruptLog):
