@@ -29,6 +29,9 @@ from fastvideo.rpc.tls import ClientTls
 
 CLIENT_CLOSED: Final = "CLIENT_CLOSED"
 
+# Who is not there is found out sooner (`rpc.channel`): a stream that lasted so long was served.
+SERVED_S: Final = 20.0
+
 # Without a port gRPC would take 443 and wait for somebody to answer there.
 _ADDRESS: Final = re.compile(
     r"(\[[0-9a-fA-F:.%]+\]|[^\s/:\[\]]+):[0-9]{1,5}|(dns|ipv4|ipv6|unix|xds):\S+"
@@ -67,6 +70,32 @@ class Backoff:
     def reset(self) -> None:
         """Begin with short pauses again, after progress."""
         self._pause_s = self._policy.retry_first_s
+
+
+class Silence:
+    """How long a stream goes without its server.
+
+    One that is open may have nothing to tell for as long as it likes, and its reader may be busy.
+    """
+
+    def __init__(self, policy: CallPolicy) -> None:
+        self._s_max = policy.silence_s_max
+        self._since_s = self._began_s = time.monotonic()
+
+    def begin(self) -> None:
+        """A stretch of the stream begins."""
+        self._began_s = time.monotonic()
+
+    def heard(self) -> None:
+        """It told something."""
+        self._since_s = time.monotonic()
+
+    def is_over(self) -> bool:
+        """Whether nobody answered for too long, now that the stretch has ended."""
+        now_s = time.monotonic()
+        if now_s - self._began_s > SERVED_S:
+            self._since_s = now_s
+        return now_s - self._since_s > self._s_max
 
 
 @contextmanager

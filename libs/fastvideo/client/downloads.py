@@ -2,7 +2,6 @@
 
 import asyncio
 import hashlib
-import time
 import uuid
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
@@ -12,7 +11,7 @@ from typing import BinaryIO
 from fastvideo import wire
 from fastvideo.api.artifacts.v1 import artifacts_pb2, artifacts_pb2_grpc
 from fastvideo.artifacts.types import ArtifactRecord
-from fastvideo.client.calls import Backoff, CallPolicy, typed_errors
+from fastvideo.client.calls import Backoff, CallPolicy, Silence, typed_errors
 from fastvideo.errors import CorruptLog, FastVideoError, Unavailable
 
 
@@ -43,21 +42,22 @@ class Download:
         """The bytes in order. Raises a FastVideoError with reason DIGEST_MISMATCH at the end
         when they are not those of the record."""
         backoff = Backoff(self._policy)
-        alive_at_s = time.monotonic()
+        silence = Silence(self._policy)
         while self._record is None or self._received < self._record.size_bytes:
             before = self._received
+            lost: Unavailable | None = None
+            silence.begin()
             try:
                 async with aclosing(self._stretch()) as stretch:
                     async for chunk in stretch:
                         yield chunk
-            except Unavailable:
-                if time.monotonic() - alive_at_s > self._policy.silence_s_max:
-                    raise
+            except Unavailable as error:
+                lost = error
             if self._received > before:
-                alive_at_s = time.monotonic()
+                silence.heard()
                 backoff.reset()
-            elif time.monotonic() - alive_at_s > self._policy.silence_s_max:
-                raise Unavailable("the download does not go on", subject=self._artifact_id)
+            elif silence.is_over():
+                raise lost or Unavailable("the download does not go on", subject=self._artifact_id)
             else:
                 await backoff.pause()
         self._verify()

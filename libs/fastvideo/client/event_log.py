@@ -1,6 +1,5 @@
 """The event log for clients: read it by filter, follow it, measure it, have it verified."""
 
-import time
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -9,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from fastvideo import wire
 from fastvideo.api.events.v1 import log_pb2
-from fastvideo.client.calls import Backoff, Calls, typed_errors
+from fastvideo.client.calls import Backoff, Calls, Silence, typed_errors
 from fastvideo.client.submission import carrying, instance
 from fastvideo.errors import Unavailable
 from fastvideo.events.reading.entries import Entry, typed_entry
@@ -126,13 +125,14 @@ class LogClient:
         self._calls.check()
         position = dict(after or {})
         backoff = Backoff(self._calls.policy)
-        alive_at_s = time.monotonic()
+        silence = Silence(self._calls.policy)
         while True:
+            silence.begin()
             try:
                 told = self._told(wanted, position, from_end=from_end)
                 async with aclosing(told):
                     async for response in told:
-                        alive_at_s = time.monotonic()
+                        silence.heard()
                         backoff.reset()
                         # What the end was is known now.
                         from_end = False
@@ -142,7 +142,7 @@ class LogClient:
                 lost = Unavailable("the subscription ended")
             except Unavailable as error:
                 lost = error
-            if time.monotonic() - alive_at_s > self._calls.policy.silence_s_max:
+            if silence.is_over():
                 raise lost
             await backoff.pause()
 

@@ -1,12 +1,11 @@
 """A request's events in order, from any sequence number, over any number of cuts."""
 
-import time
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
 from fastvideo import wire
 from fastvideo.api.gateway.v1 import gateway_pb2, gateway_pb2_grpc
-from fastvideo.client.calls import Backoff, CallPolicy, call, typed_errors
+from fastvideo.client.calls import Backoff, CallPolicy, Silence, call, typed_errors
 from fastvideo.client.generation import ENDED
 from fastvideo.client.submission import filled
 from fastvideo.errors import CorruptLog, Unavailable
@@ -29,14 +28,15 @@ async def watch(
     """
     sequence = after_sequence
     backoff = Backoff(policy)
-    alive_at_s = time.monotonic()
+    silence = Silence(policy)
     while True:
         lost: Unavailable | None = None
+        silence.begin()
         try:
             async with aclosing(_stream(stub, request_id, sequence)) as events:
                 async for event in events:
                     sequence = event.stream_version
-                    alive_at_s = time.monotonic()
+                    silence.heard()
                     backoff.reset()
                     yield event
                     if event.type in TERMINAL:
@@ -45,7 +45,7 @@ async def watch(
                 return
         except Unavailable as error:
             lost = error
-        if time.monotonic() - alive_at_s > policy.silence_s_max:
+        if silence.is_over():
             raise lost or Unavailable(f"the watch of {request_id} keeps ending early")
         await backoff.pause()
 

@@ -2,16 +2,18 @@
 
 import asyncio
 import hashlib
+import itertools
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 import fastvideo
 from fastvideo.artifacts.types import ArtifactKind, ArtifactRecord, Producer
-from fastvideo.client import AsyncClient, CallPolicy
+from fastvideo.client import AsyncClient, CallPolicy, calls
 from fastvideo.errors import (
     CorruptLog,
     DeadlineExceeded,
@@ -86,6 +88,22 @@ async def test_a_watch_gives_up_when_the_server_stays_away() -> None:
             with pytest.raises(Unavailable):
                 async for _ in events:
                     pass
+
+
+@pytest.fixture
+def slow_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every look at the clock is longer after the one before than any patience."""
+    looks = itertools.count(0.0, 2 * PATIENT.silence_s_max)
+    monkeypatch.setattr(calls, "time", SimpleNamespace(monotonic=lambda: next(looks)))
+
+
+async def test_what_was_quiet_or_busy_for_long_goes_on_after_a_cut(slow_time: None) -> None:
+    script = Script(cuts=[3, 1, 0], artifact=BYTES, record=record_of(BYTES), byte_cuts=[100, 20, 0])
+    async with client_of(script) as client:
+        events = [event async for event in client.watch("req_1")]
+        assert await client.read_artifact("art_1") == BYTES
+    assert [event.stream_version for event in events] == list(range(1, 11))
+    assert script.read_from == [0, 100, 120]
 
 
 async def test_a_watch_that_is_left_early_ends_on_the_server_too() -> None:
