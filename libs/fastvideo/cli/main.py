@@ -5,6 +5,7 @@ Modules that a command needs are imported when it runs, so that `fastvideo --hel
 
 import os
 import sys
+from io import TextIOWrapper
 from typing import Annotated
 
 import typer
@@ -95,6 +96,10 @@ def _options(
 
 def main() -> None:
     """Run the command line and exit with its code."""
+    for stream in (sys.stdout, sys.stderr):
+        # What a terminal of an older encoding cannot show must not end a command.
+        if isinstance(stream, TextIOWrapper) and stream.errors == "strict":
+            stream.reconfigure(errors="replace")
     try:
         build()(standalone_mode=True)
     except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - told in one line, see report

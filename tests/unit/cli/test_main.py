@@ -93,6 +93,14 @@ fastvideo.cli.entry.main()
     assert json.loads(result.stdout)["error"]["reason"] == "INTERRUPTED"
 
 
+def test_what_a_terminal_cannot_show_ends_no_command(tmp_path: Path) -> None:
+    result = fastvideo(
+        "down", "--data", str(tmp_path / "für mich"), PYTHONIOENCODING="ascii:strict"
+    )
+    assert (result.returncode, result.stderr) == (0, "")
+    assert "f?r mich" in result.stdout
+
+
 def test_the_version_is_that_of_the_package() -> None:
     from importlib.metadata import version
 
