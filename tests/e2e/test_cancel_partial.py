@@ -11,13 +11,13 @@ from fastvideo.requests.types import OutputSpec, RequestStatus, SamplingOverride
 from tests.e2e.stack import Stack
 
 OUTPUTS = OutputSpec(video=True, preview=True, sheet=True, latents=True)
-# A cancel races the writing of the other files; it may come too late a few times.
-TRIES_MAX = 5
+# A cancel races the writing of the other files; it may come too late many times.
+TRIES_MAX = 40
 
 
 @pytest.mark.row("REQ-13")
 async def test_a_cancelled_request_hands_over_the_files_that_it_had(stack: Stack) -> None:
-    async with AsyncClient(stack.gateway) as client, asyncio.timeout(150):
+    async with AsyncClient(stack.gateway) as client, asyncio.timeout(240):
         for seed in range(TRIES_MAX):
             sampling = SamplingOverrides(steps=2, num_frames=49, seed=seed)
             asked = await client.submit("a red three", sampling=sampling, outputs=OUTPUTS)

@@ -1,5 +1,6 @@
 """What a watch tells of a request, and in which order."""
 
+import asyncio
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -267,7 +268,11 @@ async def test_every_event_of_a_request_says_what_it_is_about(
     stack: Stack, watched: Watched, session_id: str
 ) -> None:
     request_id = watched.record["id"]
-    events = [e for e in await stack.log("") if e.metadata.request_id == request_id]
+    events: list[Event] = []
+    async with asyncio.timeout(60):
+        # Its session tells of it a moment after.
+        while not {event.name for event in events} >= set(ABOUT):
+            events = [e for e in await stack.log("") if e.metadata.request_id == request_id]
     assert {event.name for event in events} == set(ABOUT)
     # A request that runs alone shares no batch: each of its steps is among them.
     steps = [event.payload for event in events if isinstance(event.payload, BatchExecuted)]
@@ -291,8 +296,9 @@ async def test_every_event_of_a_request_says_what_it_is_about(
 
 
 async def test_what_is_about_no_request_says_who_and_in_which_version(stack: Stack) -> None:
-    [elected] = [e for e in await stack.log("scheduler-") if e.name == "scheduler.elected"]
-    assert elected.metadata.versions["fastvideo"]
+    elected = [e for e in await stack.log("scheduler-") if e.name == "scheduler.elected"]
+    assert elected
+    assert all(event.metadata.versions["fastvideo"] for event in elected)
     attached = [e for e in await stack.log("scheduler-") if e.name == "worker.attached"]
     assert attached
     for event in attached:

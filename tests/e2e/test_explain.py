@@ -109,7 +109,8 @@ def test_the_command_line_tells_and_draws_it(stack: Stack, explained: Told, tmp_
 
 async def test_a_request_is_explained_while_it_runs(stack: Stack) -> None:
     async with AsyncClient(stack.gateway) as client:
-        sampling = SamplingOverrides(steps=50, seed=1)
+        # So long that it is cancelled before it ends.
+        sampling = SamplingOverrides(steps=1000, seed=1)
         state = await client.submit("a blue seven moving up", sampling=sampling)
         request_id = state.spec.request_id
         async with asyncio.timeout(60):

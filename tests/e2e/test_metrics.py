@@ -97,7 +97,7 @@ def used(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> str:
 def test_services_tell_of_queue_admission_steps_caches_bytes_log_and_errors(
     stack: Stack, used: str
 ) -> None:
-    found = poll("all has been counted", lambda: _with_ends(stack), 30)
+    found = poll("all has been counted", lambda: _with_ends(stack))
     told = {sample.name for sample in every(found)}
     # What dashboards and alerts ask for is there.
     assert names_used() - told - SOMETIMES == set()

@@ -172,20 +172,6 @@ def test_sync_waits_and_gives_the_video(url: str) -> None:
     assert httpx.get(f"{url}/v1/videos/{told['id']}/content").content == made.content
 
 
-def test_a_caller_of_sync_that_goes_away_takes_its_request_with_it(url: str) -> None:
-    prompt = f"gone {time.time_ns()}"
-    with pytest.raises(httpx.TimeoutException):
-        httpx.post(
-            f"{url}/v1/videos/sync", json={"prompt": prompt, "num_inference_steps": 900}, timeout=2
-        )
-
-    def cancelled() -> Any:
-        (newest,) = httpx.get(f"{url}/v1/videos?limit=1").json()["data"]
-        return newest if (newest["prompt"], newest["status"]) == (prompt, "cancelled") else None
-
-    poll("the cancellation", cancelled)
-
-
 def test_events_are_watched_and_resumed_after_a_cut(url: str) -> None:
     made = httpx.post(f"{url}/v1/videos", json={"prompt": "x", "num_inference_steps": 40}).json()
 

@@ -2,7 +2,6 @@
 
 import json
 import shutil
-import socket
 import subprocess
 import urllib.parse
 import urllib.request
@@ -17,6 +16,7 @@ import yaml
 from fastvideo.local.folder import DataFolder
 from tests.e2e.stack import Stack, poll
 from tests.integration.deploy.observed import DASHBOARDS, RULES, queries
+from tests.plugins.servers import free_port
 
 PROMETHEUS = shutil.which("prometheus")
 
@@ -46,9 +46,7 @@ def prometheus(stack: Stack, folder: Path) -> Iterator[str]:
         ],
     }
     (folder / "prometheus.yml").write_text(yaml.safe_dump(document))
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{free.getsockname()[1]}"
+    address = f"127.0.0.1:{free_port()}"
     with open(folder / "log", "w") as log:
         process = subprocess.Popen(
             [

@@ -5,14 +5,15 @@ import asyncio
 import pytest
 
 from fastvideo.api.worker.v1 import worker_pb2, worker_pb2_grpc
-from fastvideo.client import AsyncClient, Client
+from fastvideo.client import AsyncClient, Client, Generation, SessionInfo
 from fastvideo.errors import FailedPrecondition
 from fastvideo.requests.types import RequestStatus, TextPart
 from fastvideo.rpc.channel import open_channel
 from tests.e2e.stack import Stack, poll
 
 PROMPT = "a purple two moving down"
-QUIET_S = 4
+# The later ones where a busy machine takes longer from one call to the next.
+QUIET_S = (4, 30)
 
 
 def test_a_session_remembers_the_prompts_of_its_requests(stack: Stack) -> None:
@@ -88,13 +89,23 @@ def test_texts_are_pushed_from_the_command_line(stack: Stack) -> None:
     assert "independent, pushed, memory" in wrong.err
 
 
+async def _begun(client: AsyncClient) -> tuple[SessionInfo, Generation]:
+    """A session that ends soon once it is quiet, with a text and a request that runs."""
+    for quiet_s in QUIET_S:
+        session = await client.create_session(conditioning="memory", inactivity_timeout_s=quiet_s)
+        try:
+            await client.push_text(session.session_id, "black background")
+            made = await client.submit(PROMPT, steps=60, session_id=session.session_id)
+        except FailedPrecondition:
+            continue
+        return session, made
+    raise AssertionError(f"no call comes within {QUIET_S[-1]} s of the one before")
+
+
 @pytest.mark.row("SES-12")
 async def test_an_inactive_session_ends_and_no_worker_holds_anything_of_it(stack: Stack) -> None:
     async with AsyncClient(stack.gateway) as client, asyncio.timeout(90):
-        # Quiet for longer than a busy machine takes from one call to the next.
-        session = await client.create_session(conditioning="memory", inactivity_timeout_s=QUIET_S)
-        await client.push_text(session.session_id, "black background")
-        made = await client.submit(PROMPT, steps=60, session_id=session.session_id)
+        session, made = await _begun(client)
         # As long as it works it is not quiet, however long that takes.
         ended = await client.wait(made.request_id)
         assert ended.status is RequestStatus.COMPLETED
@@ -103,7 +114,8 @@ async def test_an_inactive_session_ends_and_no_worker_holds_anything_of_it(stack
         assert state.close_reason == "inactive"
         assert state.closed_at is not None
         assert ended.ended_at is not None
-        assert (state.closed_at - ended.ended_at).total_seconds() >= QUIET_S
+        quiet_s = (state.closed_at - ended.ended_at).total_seconds()
+        assert quiet_s >= session.inactivity_timeout_s
         assert (state.prompt_memory, state.context_texts, state.cancel_scopes) == ((), (), ())
         for call in (
             client.submit(PROMPT, session_id=session.session_id),
