@@ -1,11 +1,14 @@
 """The command line as a program: help, usage, and what it does not load."""
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+ROOT = Path(__file__).parents[3]
 
 COMMANDS = (
     *("generate", "batch", "request", "session", "models"),
@@ -94,9 +97,10 @@ fastvideo.cli.entry.main()
 
 
 def test_what_a_terminal_cannot_show_ends_no_command(tmp_path: Path) -> None:
-    result = fastvideo(
-        "down", "--data", str(tmp_path / "für mich"), PYTHONIOENCODING="ascii:strict"
-    )
+    project = shutil.copytree(ROOT / "examples/moving-digits", tmp_path / "project")
+    card = (project / "model.yaml").read_text("utf-8")
+    (project / "model.yaml").write_text(card.replace("of its own", "für mich"), "utf-8")
+    result = fastvideo("describe", str(project), PYTHONIOENCODING="ascii:strict")
     assert (result.returncode, result.stderr) == (0, "")
     assert "f?r mich" in result.stdout
 
