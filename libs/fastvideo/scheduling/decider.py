@@ -8,7 +8,7 @@ agenda of touched requests, workers and models is worked off.
 from collections.abc import Iterable, Iterator
 from datetime import datetime
 
-from fastvideo.errors import FastVideoError
+from fastvideo.errors import FastVideoError, ResourceExhausted
 from fastvideo.requests.failures import error_detail
 from fastvideo.requests.types import ErrorDetail
 from fastvideo.scheduling.admission import COMPUTE, IO
@@ -91,6 +91,8 @@ class Decider:
             if request.worker_id and request.ending is None:
                 yield from self._go_on(request, request.graph, now)
                 yield from saves(self._state, request, now)
+            elif not request.worker_id and not request.needs:
+                yield from self._refuse_impossible(request, now)
 
     def _go_on(
         self, request: LiveRequest, graph: ProgramGraph, now: datetime
@@ -299,6 +301,16 @@ class Decider:
             if not request.worker_id and head.request_id in state.requests:
                 yield from make_room(state, request, sum(stuck.values()), now)
                 stuck[key] = stuck.get(key, 0) + 1
+
+    def _refuse_impossible(self, request: LiveRequest, now: datetime) -> Iterator[Decision]:
+        """Fail a request that waits and of whose kind no worker can hold any, as one has shown.
+
+        One that has run waits for a worker that is large enough to come back.
+        """
+        try:
+            self._state.placement.check_possible(request.spec, wish_of(self._state, request))
+        except ResourceExhausted as error:
+            yield from self._fail(request, error_detail(error), now)
 
     def _refuse_stale(self, request: LiveRequest, now: datetime) -> Iterator[Decision]:
         """Fail a request whose weights no worker has any more, since a sync took them away."""

@@ -47,9 +47,9 @@ from fastvideo.scheduling.movement import begin_saving, keep_done, leave
 from fastvideo.scheduling.queueing import charge_place, kind_bill, settle_place
 from fastvideo.scheduling.relief import note_relief
 from fastvideo.scheduling.state import Flight, LiveRequest, SchedulerState
-from fastvideo.scheduling.wishes import learn_needs
+from fastvideo.scheduling.wishes import learn_needs, need_key
 
-EVOLVER_VERSION: Final = 2
+EVOLVER_VERSION: Final = 3
 
 
 def evolve(state: SchedulerState, decision: Decision, now: datetime) -> None:
@@ -89,6 +89,7 @@ def evolve(state: SchedulerState, decision: Decision, now: datetime) -> None:
             request = state.requests[decision.request_id]
             if request.needs and decision.error.reason == ResourceExhausted.default_reason:
                 learn_needs(state, request)
+                _look_again(state, request)
             _forget(state, request)
         case CancelRequest():
             _forget(state, state.requests[decision.request_id])
@@ -122,7 +123,7 @@ def _assign(state: SchedulerState, decision: AssignLoop, now: datetime) -> None:
         if session:
             keys_max = state.policy.affinity_keys_max
             state.affinity.learn(decision.worker_id, (session,), keys_max)
-        note_relief(state, request, now)
+        note_relief(state, request, worker, now)
         state.dequeue(request)
         charge_place(state, request)
         request.muted_told = {}
@@ -201,6 +202,7 @@ def _restart(state: SchedulerState, decision: RestartRequest) -> None:
     request.loops = {}
     request.running = False
     state.enqueue(request)
+    state.touched_requests[request.request_id] = None
 
 
 def _learn_request(state: SchedulerState, request: LiveRequest) -> None:
@@ -212,6 +214,15 @@ def _learn_request(state: SchedulerState, request: LiveRequest) -> None:
         state.costs.measure(
             spec.model_id, request_phase(spec), request_shape(spec), 1, request.device_seconds
         )
+
+
+def _look_again(state: SchedulerState, request: LiveRequest) -> None:
+    """A request was too large everywhere: so may be those of its kind that wait for a place."""
+    key = need_key(request.spec)
+    for *_, line in state.lines.of((request.spec.model_id,)):
+        for waiting in line:
+            if need_key(state.requests[waiting.request_id].spec) == key:
+                state.touched_requests[waiting.request_id] = None
 
 
 def _forget(state: SchedulerState, request: LiveRequest) -> None:

@@ -44,10 +44,13 @@ class Lines:
 
     # Model to kinds of places to tenants; no line is empty.
     by_model: dict[str, dict[PlaceKind, dict[str, list[Waiting]]]] = field(default_factory=dict)
-    # Who waits for each kind of place, in the order in which they came; none is empty.
-    entered: dict[PlaceKind, dict[str, None]] = field(default_factory=dict)
-    # Kinds whose latest place went to who had waited longest, and for too long.
-    relieved: dict[PlaceKind, None] = field(default_factory=dict)
+    # Who waits for each kind of place, in the order in which they came, with a number that rises
+    # over all kinds; none is empty.
+    entered: dict[PlaceKind, dict[str, int]] = field(default_factory=dict)
+    entries: int = 0
+    # Kinds of which one that had waited too long was given a place out of turn, since the last
+    # place that went in order: the number of that one.
+    relieved: dict[PlaceKind, int] = field(default_factory=dict)
     # Requests that nobody has told yet that they wait.
     untold: dict[str, None] = field(default_factory=dict)
     # Kinds whose order changed since it was told, and when each was told last.
@@ -68,7 +71,8 @@ class Lines:
         lines = self.by_model.setdefault(kind.model_id, {}).setdefault(kind, {})
         line = lines.setdefault(tenant_id, [])
         insort(line, Waiting(rank, request_id))
-        self.entered.setdefault(kind, {})[request_id] = None
+        self.entries += 1
+        self.entered.setdefault(kind, {})[request_id] = self.entries
         self.untold[request_id] = None
         if len(lines) > 1 or line[-1].request_id != request_id:
             self.stale[kind] = None

@@ -52,6 +52,11 @@ class WorkerBook:
     # The longest batch that it has run, in microseconds.
     longest_us: int = 0
 
+    @property
+    def places(self) -> int:
+        """Requests that it may hold at a time."""
+        return int(self.budget["resident_requests"])
+
     def take(self, amounts: Mapping[str, float]) -> str:
         """Reserve; gives the resource whose budget is passed, or nothing."""
         passed = ""

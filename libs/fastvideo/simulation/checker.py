@@ -6,7 +6,6 @@ are of the moment, and compares what the core does with what follows.
 
 from collections.abc import Callable, Mapping
 from datetime import datetime
-from typing import Final
 
 from fastvideo.scheduling.events import (
     AssignLoop,
@@ -28,11 +27,9 @@ from fastvideo.simulation.agenda import MICROSECONDS
 from fastvideo.simulation.books import ROUNDING, Batch, NodeBook, Offer, RequestBook, WorkerBook
 from fastvideo.simulation.loops import expected_artifacts, expected_digest
 from fastvideo.simulation.models import SimulatedModels
+from fastvideo.simulation.places import Places
 from fastvideo.simulation.resources import batch_amounts
 from fastvideo.simulation.witness import InvariantBroken, Witness
-
-# Places in a row that may pass over who has waited too long: every second one is theirs.
-_PASSED_MAX: Final = 1
 
 
 class Checker(Witness):
@@ -44,8 +41,7 @@ class Checker(Witness):
         # Waits may be longer by what the leader's clock went back.
         self.clock_back_us = 0
         self._batch_ids: set[str] = set()
-        # Model to places given in a row while somebody else had waited too long.
-        self._passed: dict[str, int] = {}
+        self._places = Places(policy, self.queue, self.requests, self.workers, self.fits)
 
     # -- one step ------------------------------------------------------------------------
 
@@ -62,6 +58,7 @@ class Checker(Witness):
         self.observe(event)
         for decision in decisions:
             self._decide(decision)
+        self._check_empty()
         if reserved is not None:
             self._check_reserved(reserved())
 
@@ -114,7 +111,8 @@ class Checker(Witness):
                 book.attempt, book.lost, book.started = decision.attempt, False, False
                 self._keep_done(book)
                 book.nodes = {}
-                self.waiting[book.spec.model_id][book.spec.request_id] = None
+                since = max(self._now, book.accepted_at) if book.accepted_at else self._now
+                self.queue.enter(book.spec, since)
             case ReportProgress():
                 book = self._live(decision.request_id, decision)
                 if decision.fraction < book.progress:
@@ -142,12 +140,12 @@ class Checker(Witness):
                 raise InvariantBroken(f"placed on a draining worker: {decision}")
             if worker.detached or worker.strays:
                 raise InvariantBroken(f"placed on a worker that is not at hand: {decision}")
+            self._check_place(book, worker, decision)
             worker.residents[book.spec.request_id] = None
             passed = worker.take({"resident_requests": 1})
             if passed:
                 raise InvariantBroken(f"placed beyond the budget, {passed}: {decision}")
             book.worker_id = decision.worker_id
-            self._check_turn(book, decision)
         if book.worker_id != decision.worker_id:
             raise InvariantBroken(f"split over two workers: {decision}")
         node_id = decision.loop.node_id
@@ -257,25 +255,29 @@ class Checker(Witness):
                 f"{bound_us / MICROSECONDS:.3f} s"
             )
 
-    def _check_turn(self, book: RequestBook, decision: AssignLoop) -> None:
-        """Who has waited longest for a place, and too long, is not passed over again and again."""
-        model_id, policy = book.spec.model_id, self._policy
-        waiting = self.waiting[model_id]
-        oldest = next(iter(waiting))
-        del waiting[book.spec.request_id]
-        accepted_at = self.requests[oldest].accepted_at
-        passed = 0
-        # Classes may keep places free, which the oldest may not have.
-        if oldest != book.spec.request_id and accepted_at is not None and not policy.slo_classes:
-            waited_s = (self._now - accepted_at).total_seconds()
-            if waited_s >= policy.queue_wait_seconds_max:
-                passed = self._passed.get(model_id, 0) + 1
-        self._passed[model_id] = passed
-        if passed > _PASSED_MAX:
+    def _check_place(self, book: RequestBook, worker: WorkerBook, decision: AssignLoop) -> None:
+        """A place is given: it is not kept for others, and nobody is passed over for too long."""
+        spec = book.spec
+        if not self._places.is_free(spec, worker):
+            kept = self._places.kept_from(spec, worker)
             raise InvariantBroken(
-                f"{oldest} waits for a place since {accepted_at}, and {passed} others have been "
-                f"placed since without a turn for it: {decision}"
+                f"placed where {len(worker.residents)} of {worker.places} places are taken and "
+                f"{kept} are kept for higher classes: {decision}"
             )
+        name = self._places.passed_over(spec, worker, self._now)
+        if name:
+            accepted_at = self.requests[name].accepted_at
+            raise InvariantBroken(
+                f"{name} waits for a place since {accepted_at}, and was passed over again and "
+                f"again by later ones without a turn for it: {decision}"
+            )
+
+    def _check_empty(self) -> None:
+        """Nobody waits beside a free place."""
+        found = self._places.empty_beside()
+        if found is not None:
+            name, worker_id = found
+            raise InvariantBroken(f"{name} waits, and {worker_id} has a place free for it")
 
     def _release(self, decision: ReleaseRequest) -> None:
         if decision.forget:
@@ -298,6 +300,7 @@ class Checker(Witness):
         self._keep_done(book)
         book.worker_id = ""
         book.set_aside = False
+        self.queue.freed[decision.worker_id] = None
 
     def _check_forgotten(self, decision: ReleaseRequest) -> None:
         """What a worker is told to free unasked is nobody's."""
@@ -321,7 +324,7 @@ class Checker(Witness):
         else:
             self._check_failed(book, decision)
         book.ended_as = type(decision).__name__
-        self.waiting[book.spec.model_id].pop(decision.request_id, None)
+        self.queue.leave(book.spec)
         book.nodes = {}
         self.live -= 1
 

@@ -26,6 +26,7 @@ from fastvideo.scheduling.policy import SchedulingPolicy
 from fastvideo.scheduling.work import LoopRef, StepResult, WorkPlan, WorkUnit
 from fastvideo.simulation.books import NodeBook, Offer, RequestBook, WorkerBook
 from fastvideo.simulation.models import SimulatedModels, make_unit
+from fastvideo.simulation.places import Queue
 from fastvideo.simulation.resources import batch_amounts, budget_of
 
 # Of which each worker has one at least.
@@ -57,8 +58,8 @@ class Witness:
         self.now_us = 0
         # Requests that have not ended.
         self.live = 0
-        # Model to who waits for a place, in the order in which they came.
-        self.waiting: dict[str, dict[str, None]] = {}
+        # Who waits for a place.
+        self.queue = Queue(policy)
 
     def observe(self, event: SchedulerInput) -> None:
         """Take in one input. InvariantBroken when two results of one unit count."""
@@ -74,6 +75,7 @@ class Witness:
             case WorkerAttached():
                 self._lose(event.worker_id)
                 self.workers[event.worker_id] = WorkerBook(event, budget_of(event, self._policy))
+                self.queue.freed[event.worker_id] = None
             case WorkerLost():
                 worker = self.workers.get(event.worker_id)
                 if worker and event.incarnation in ("", worker.attached.incarnation):
@@ -134,7 +136,7 @@ class Witness:
                 progress=event.progress,
             )
             self.live += 1
-            self.waiting.setdefault(event.spec.model_id, {})[request_id] = None
+            self.queue.enter(event.spec, event.accepted_at)
 
     def _lose(self, worker_id: str) -> None:
         worker = self.workers.pop(worker_id, None)
@@ -157,6 +159,7 @@ class Witness:
         if worker.outage_since_us is not None and not worker.detached and not worker.strays:
             worker.outage_us = worker.outage(self.now_us)
             worker.outage_since_us = None
+            self.queue.freed[worker.attached.worker_id] = None
 
     def _reattach(self, worker: WorkerBook, event: WorkerReattached) -> None:
         """A worker is back: what never reached it is given again."""
@@ -338,15 +341,26 @@ class Witness:
 
     def fits_somewhere(self, spec: RequestSpec) -> bool:
         """Whether one of the workers can run every unit of a request."""
-        runs = [self._models.run(spec, node.node_id) for node in self._models.nodes(spec)]
+        return any(
+            not worker.draining and self.fits(spec, worker) for worker in self.workers.values()
+        )
+
+    def fits(self, spec: RequestSpec, worker: WorkerBook) -> bool:
+        """Whether a request may go to a worker, and every unit of it could run there alone."""
+        attached, bound = worker.attached, self._policy.slo_class(spec.priority)
+        pool, mesh = (bound.pool, bound.mesh) if bound is not None else ("", "")
+        nodes = self._models.nodes(spec)
+        if pool not in ("", attached.role) or not any(
+            one.model_id == spec.model_id and mesh in ("", one.parallel_plan_hash)
+            for one in attached.instances
+        ):
+            return False
+        if attached.role and any(node.role not in ("", attached.role) for node in nodes):
+            return False
+        runs = [self._models.run(spec, node.node_id) for node in nodes]
         # The last one keeps most.
         units = [make_unit(spec, run, LoopRef(), "", run.units - 1) for run in runs]
-        return any(
-            not worker.draining
-            and any(one.model_id == spec.model_id for one in worker.attached.instances)
-            and not any(_is_too_large(unit, worker) for unit in units)
-            for worker in self.workers.values()
-        )
+        return not any(_is_too_large(unit, worker) for unit in units)
 
     # -- common --------------------------------------------------------------------------
 

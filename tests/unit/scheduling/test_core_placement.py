@@ -253,6 +253,19 @@ def test_a_request_that_is_too_large_for_its_worker_goes_to_one_that_holds_it():
     assert world.reserved() == {}
 
 
+def test_who_waits_while_its_kind_turns_out_too_large_for_all_fails_too():
+    world = World(policy=SchedulingPolicy(resident_requests_max=1), catalog=ONLY, plan=by_width)
+    world.attach("small", memory=100)
+    world.submit("r1", width=200)
+    world.submit("r2", width=200)
+    world.submit("r3", width=50)
+    world.prepare("small")
+    for name in ("r1", "r2"):
+        assert world.terminal(name).error.subject == "memory_bytes/activations"
+    world.run()
+    assert isinstance(world.terminal("r3"), CompleteRequest)
+
+
 def test_a_small_request_does_not_wait_behind_a_large_one_that_has_no_place():
     policy = SchedulingPolicy(resident_requests_max=1)
     world = World(policy=policy, catalog=ONLY, plan=by_width)

@@ -6,7 +6,7 @@ from itertools import pairwise
 from fastvideo.scheduling.core import SchedulerCore
 from fastvideo.scheduling.events import AssignLoop
 from fastvideo.scheduling.policy import SchedulingPolicy, SloClass
-from tests.unit.scheduling.world import Catalog, World
+from tests.unit.scheduling.world import MODEL, TEXT_TO_VIDEO, Catalog, World
 
 POLICY = SchedulingPolicy(
     resident_requests_max=1, queue_wait_seconds_max=2.0, preemptions_max=0, window_steps_max=1
@@ -72,6 +72,48 @@ def test_who_waits_for_a_card_that_no_worker_has_takes_nobodys_turn() -> None:
     low = ("first", "low1", "low2", "low3")
     _, placed = crowd(POLICY, low, stranded="stranded")
     assert placed == crowd(POLICY, low)[1]
+
+
+def test_the_turn_of_one_that_may_have_no_place_is_the_next_ones() -> None:
+    """What is free is kept from the lowest, who came first; the crowd does not take it for that."""
+    classes = {
+        "high": SloClass(priority_min=5),
+        "middle": SloClass(priority_min=1, reserved_places=2),
+    }
+    policy = replace(POLICY, resident_requests_max=3, slo_classes=classes)
+    world = World(policy=policy)
+    world.attach()
+    world.batch_seconds = 0.05
+    world.submit("long", steps=400, priority=0)
+    for name in ("high-a", "high-b"):
+        world.submit(name, steps=1, priority=5)
+    world.submit("lowest", steps=1, priority=0)
+    world.submit("middle", steps=1, priority=1)
+    for number in range(60):
+        for one in range(2):
+            world.submit(f"high{number}-{one}", steps=1, priority=5)
+        for _ in range(9):
+            world.step()
+    placed = [d.loop.request_id for d in world.made(AssignLoop) if d.loop.node_id == "encode"]
+    assert "lowest" not in placed
+    assert "middle" in placed
+
+
+def test_a_crowd_of_another_model_on_the_same_worker_takes_no_turns_away() -> None:
+    world = World(
+        policy=POLICY, catalog=Catalog(programs={MODEL: TEXT_TO_VIDEO, "other": TEXT_TO_VIDEO})
+    )
+    world.attach(models=(MODEL, "other"))
+    world.batch_seconds = 0.05
+    world.submit("first", steps=1)
+    for name in ("low1", "low2", "low3"):
+        world.submit(name, steps=1, priority=0)
+    for number in range(40):
+        world.submit(f"high{number}", model="other", steps=1, priority=5)
+        for _ in range(9):
+            world.step()
+    placed = {d.loop.request_id for d in world.made(AssignLoop)}
+    assert {"low1", "low2", "low3"} <= placed
 
 
 def test_until_then_priority_counts() -> None:

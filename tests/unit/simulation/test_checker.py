@@ -1,7 +1,8 @@
 """The checker finds what a history must not have; each case changes a sound one in one place."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -21,13 +22,14 @@ from fastvideo.scheduling.events import (
     WorkerAttached,
 )
 from fastvideo.scheduling.inputs import CancelRequested, RequestSubmitted
+from fastvideo.scheduling.policy import SloClass
 from fastvideo.scheduling.work import CancelScope, CancelScopeKind
 from fastvideo.simulation.agenda import MICROSECONDS
 from fastvideo.simulation.checker import Checker
 from fastvideo.simulation.leader import Entry
 from fastvideo.simulation.witness import InvariantBroken
 from fastvideo.simulation.world import World
-from tests.unit.simulation.traces import small
+from tests.unit.simulation.traces import SMALL, small
 
 SCENARIO = small()
 Entries = list[Entry]
@@ -191,6 +193,49 @@ def test_a_history_that_is_not_sound_is_refused(
     tamper(entries)
     with pytest.raises(InvariantBroken, match=said):
         check(entries)
+
+
+# Few places, so that many wait; and a crowd that goes before the others.
+CROWD = small(
+    classes={
+        "crowd": {**SMALL["classes"]["video"], "priority": 3},
+        "others": {**SMALL["classes"]["video"], "priority": 1},
+    },
+    policy={
+        "resident_requests_max": 2,
+        "slo_classes": {"crowd": {"priority_min": 3}, "others": {"priority_min": 1}},
+    },
+)
+KEEPING = {
+    "crowd": SloClass(priority_min=3, reserved_places=1),
+    "others": SloClass(priority_min=1),
+}
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({}, ""),
+        ({"slo_classes": KEEPING}, "1 are kept for higher classes"),
+        ({"resident_requests_max": 3}, "has a place free for it"),
+        ({"queue_wait_seconds_max": 0.1}, "was passed over again and again"),
+    ],
+)
+def test_places_go_to_whom_the_policy_gives_them(change: Mapping[str, Any], said: str) -> None:
+    """A history is held against another policy than the one that it was made by."""
+    policy = CROWD.trace.policy
+    checker = Checker(CROWD.models, replace(policy, **change))
+    world = World(CROWD, 1)
+
+    def check_entry(entry: Entry) -> None:
+        checker.step(entry.event, entry.decisions, entry.now, entry.at_us, None)
+
+    world.listen(check_entry)
+    if not said:
+        world.run()
+        return
+    with pytest.raises(InvariantBroken, match=said):
+        world.run()
 
 
 def test_a_leak_in_the_core_is_found_by_its_own_sum(history: Entries) -> None:
