@@ -24,7 +24,7 @@ from tests.plugins.waiting import eventually
 
 async def explained(world: World, request_id: str, **fields: Any) -> tuple[Explanation, str]:
     message = gateway_pb2.ExplainRequestRequest(request_id=request_id, **fields)
-    answer = await world.stub.ExplainRequest(message, timeout=60)
+    answer = await world.stub.ExplainRequest(message, timeout=240)
     return wire.from_proto(Explanation, answer.explanation), answer.next_page_token
 
 
