@@ -2,8 +2,6 @@
 
 import signal
 
-from hypothesis import HealthCheck, settings
-
 pytest_plugins = ["tests.plugins.servers", "tests.plugins.redis"]
 
 
@@ -13,6 +11,9 @@ def pytest_configure() -> None:
     A shell that runs the suite in the background makes it ignore SIGINT, programs that tests
     start would inherit that, and a test that interrupts one would wait in vain.
     """
+    # Here, since Python alone reads this file too.
+    from hypothesis import HealthCheck, settings
+
     settings.register_profile(
         "patient",
         parent=settings.default,
