@@ -5,13 +5,16 @@ import asyncio
 import pytest
 
 from fastvideo.artifacts.events import (
+    ArtifactCompleted,
     ArtifactCreated,
+    BufferRef,
     MediaChunkAdded,
     MediaCompleted,
     MediaInitialized,
 )
 from fastvideo.client import AsyncClient
 from fastvideo.events.types import Event
+from fastvideo.requests.events import RequestCompleted, RequestLogged, RequestProgressed
 from fastvideo.requests.types import OutputSpec, RequestStatus, SamplingOverrides
 from tests.e2e.stack import Stack
 
@@ -27,7 +30,7 @@ async def _ended(client: AsyncClient, request_id: str) -> list[Event]:
         return [event async for event in client.watch(request_id)]
 
 
-@pytest.mark.row("REQ-11")
+@pytest.mark.row("REQ-11", "REQ-08")
 async def test_a_cancelled_stream_sends_no_chunk_and_the_other_outputs_are_whole(
     stack: Stack,
 ) -> None:
@@ -58,6 +61,37 @@ async def test_a_cancelled_stream_sends_no_chunk_and_the_other_outputs_are_whole
     assert files[less] == files[whole]
     assert _media_of(all_of_it) == {"preview.mp4", "video.mp4"}
     assert _media_of(events) == {"preview.mp4"}
+    _check_told_by_type(all_of_it, events)
+
+
+def _check_told_by_type(whole: list[Event], less: list[Event]) -> None:
+    """Previews, chunks, logs, progress and the end are told apart by their types alone."""
+    types = {event.name: type(event.payload) for event in (*whole, *less)}
+    assert len(set(types.values())) == len(types)
+    assert {type(event.payload) for event in less} >= {
+        RequestProgressed,
+        RequestLogged,
+        ArtifactCreated,
+        MediaInitialized,
+        MediaChunkAdded,
+        MediaCompleted,
+        ArtifactCompleted,
+        RequestCompleted,
+    }
+    (told,) = [event.payload for event in less if isinstance(event.payload, RequestLogged)]
+    assert told.message.startswith("stream video is cancelled")
+    made = {
+        event.payload.record.name: event.payload.record.artifact_id
+        for event in whole
+        if isinstance(event.payload, ArtifactCompleted)
+    }
+    chunks = [event.payload for event in whole if isinstance(event.payload, MediaChunkAdded)]
+    of_video = [chunk for chunk in chunks if chunk.artifact_id == made["video.mp4"]]
+    # The first is the preview, in the place of what is not there yet.
+    preview = of_video[0].source
+    assert isinstance(preview, BufferRef)
+    assert preview.buffer_id == made["preview.mp4"]
+    assert [chunk.final for chunk in of_video] == [False, True]
 
 
 def _media_of(events: list[Event]) -> set[str]:

@@ -106,7 +106,6 @@ async def test_of_dropped_images_none_is_made(stack: Stack) -> None:
             await check_stopped(stack, gone, request_id)
 
 
-@pytest.mark.row("API-18")
 def test_a_stream_tells_all_and_ends_with_the_video(url: str) -> None:
     told: list[tuple[str, Any]] = []
     headers = {"Accept": "text/event-stream"}

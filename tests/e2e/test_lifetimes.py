@@ -34,7 +34,6 @@ def made(client: Any, **extra: Any) -> Any:
     )
 
 
-@pytest.mark.row("API-18")
 def test_the_package_deletes_a_video_and_one_that_is_being_made(stack: Stack, client: Any) -> None:
     video = made(client)
     many = {"num_inference_steps": 900}

@@ -27,7 +27,7 @@ def place() -> Iterator[Path]:
     shutil.rmtree(made, ignore_errors=True)
 
 
-@pytest.mark.row("API-06", "API-13", "CNF-05")
+@pytest.mark.row("API-06", "API-13", "CNF-01", "CNF-02", "CNF-03", "CNF-04", "CNF-05")
 def test_a_folder_is_served_as_its_files_say_until_it_is_interrupted(place: Path) -> None:
     project = Path(shutil.copytree(EXAMPLE, place / "project"))
     programs = yaml.safe_load((project / "programs.yaml").read_text())
@@ -86,6 +86,15 @@ def test_a_folder_is_served_as_its_files_say_until_it_is_interrupted(place: Path
         assert set(engine["card"]["model_specs"]) == {"my-digits", "moving-digits"}
         assert engine["card"]["slo_schema"] == {"interactive": 2.0}
         assert "digits_flow" in engine["card"]["supported_programs"]
+        assert engine["card"]["supported_parallel_plans"] == [{"axes": {}, "mesh_order": []}]
+        # What runs has every value of model, loops and parallel, as the digest of all says.
+        described = stack.run("describe", str(project), "--json").json
+        assert engine["card"]["card_digests"]["my-digits"] == described["card_digest"]
+        changed = Path(shutil.copytree(project, place / "changed"))
+        loops = (changed / "loops.yaml").read_text()
+        (changed / "loops.yaml").write_text(loops.replace("max_batch: 8", "max_batch: 7"))
+        other = stack.run("describe", str(changed), "--json").json
+        assert other["card_digest"] != described["card_digest"]
         replayed = stack.run("replay", "execution", str(whole["id"]), "--json")
         assert replayed.code == 0, replayed.err
     finally:

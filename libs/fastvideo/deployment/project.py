@@ -120,7 +120,7 @@ def read_project(
             reader.add(name, "file", "is there and is no file that can be read")
     if not any((folder / name).is_file() for name in (MODEL, DEPLOYMENT)):
         reader.add(DEPLOYMENT, "file", f"is missing; a project has {MODEL} or {DEPLOYMENT}")
-    if card is None and programs:
+    if programs and not (folder / MODEL).exists():
         reader.add(PROGRAMS, "file", f"belongs to a {MODEL}, which is missing")
     reader.raise_faults()
     cards, served = reader.served(card, programs, deployment, installed)
@@ -195,7 +195,7 @@ class _Reader:
         model = self._data(MODEL)
         if model is None:
             for name in (LOOPS, PARALLEL):
-                if (self._folder / name).is_file():
+                if (self._folder / name).is_file() and not (self._folder / MODEL).exists():
                     self.add(name, "file", f"belongs to a {MODEL}, which is missing")
             return None
         for key, file in _FILE_OF.items():

@@ -72,7 +72,7 @@ async def watched(world: World, request_id: str, after: int = 0, stop_after: int
     return sequences
 
 
-@pytest.mark.row("REQ-07", "REQ-08")
+@pytest.mark.row("REQ-07")
 async def test_a_live_watch_gets_every_event_in_order_and_ends_with_the_terminal_one(
     world: World,
 ) -> None:

@@ -37,7 +37,6 @@ def faults(folder: Path) -> tuple[ProjectFault, ...]:
     return caught.value.faults
 
 
-@pytest.mark.row("CNF-01", "CNF-02", "CNF-03", "CNF-04", "CNF-05", "CNF-06")
 def test_the_files_become_typed_specs() -> None:
     project = read_project(EXAMPLE)
     card = project.card
@@ -253,6 +252,13 @@ def test_nonsense_is_told_by_file(folder: Path, text: str) -> None:
     assert "deployment.yaml" in {fault.file for fault in faults(folder)}
 
 
+def test_what_belongs_to_a_model_that_is_wrong_is_not_told_that_it_is_missing(
+    folder: Path,
+) -> None:
+    (folder / "model.yaml").write_text("[")
+    assert {fault.file for fault in faults(folder)} == {"model.yaml"}
+
+
 def test_the_command_s_exit_code_says_whether_all_is_sound(folder: Path) -> None:
     run = CliRunner().invoke
     sound = run(build(), ["validate", str(folder), "--json"])
@@ -263,6 +269,33 @@ def test_the_command_s_exit_code_says_whether_all_is_sound(folder: Path) -> None
     (fault,) = json.loads(wrong.stdout)["faults"]
     assert (fault["file"], fault["key"]) == ("training.yaml", "rollout.sampler")
     assert "training.yaml: rollout.sampler" in run(build(), ["validate", str(folder)]).output
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new", "key"),
+    [
+        pytest.param(*changed, marks=pytest.mark.row(row))
+        for row, *changed in (
+            ("CNF-01", "model", "default_value: 12", "default_value: -1", "sampling.steps"),
+            ("CNF-02", "loops", "max_batch: 8", "max_batch: many", "step_policy.max_batch"),
+            ("CNF-03", "parallel", "mesh_order: []", "mesh_order: 3", "mesh_order"),
+            ("CNF-04", "programs", "kind: inline", "kind: online", "kind"),
+            ("CNF-05", "deployment", "priority_min: 10", "priority_min: high", "priority_min"),
+            ("CNF-06", "training", "group_size: 24", "group_size: few", "rollout.group_size"),
+        )
+    ],
+)
+def test_each_file_is_loaded_by_the_command_into_what_is_typed(
+    folder: Path, file: str, old: str, new: str, key: str
+) -> None:
+    run = CliRunner().invoke
+    assert run(build(), ["validate", str(folder), "--json"]).exit_code == 0
+    change(folder, file, old, new)
+    refused = run(build(), ["validate", str(folder), "--json"])
+    assert refused.exit_code == 1
+    (fault,) = json.loads(refused.stdout)["faults"]
+    assert fault["file"] == f"{file}.yaml"
+    assert key in fault["key"]
 
 
 def test_a_model_and_a_folder_are_described(folder: Path) -> None:
