@@ -7,7 +7,7 @@ the place of the second. Several processes of one name may write at once.
 import fcntl
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Final
 
@@ -80,14 +80,29 @@ def read_spans(folder: Path, wanted: Callable[[str], bool]) -> list[SpanRecord]:
     import json
 
     found: list[SpanRecord] = []
-    for path in sorted([*folder.glob(f"*{_SUFFIX}{_BEFORE}"), *folder.glob(f"*{_SUFFIX}")]):
-        with open(path, encoding="utf-8", errors="replace") as lines:
-            for line in lines:
-                if not wanted(line):
-                    continue
-                try:
-                    found += spans_of_otlp(json.loads(line))
-                except (ValueError, KeyError, TypeError, AttributeError):
-                    continue
+    for line in _lines(folder):
+        if not wanted(line):
+            continue
+        try:
+            found += spans_of_otlp(json.loads(line))
+        except (ValueError, KeyError, TypeError, AttributeError):
+            continue
     unique = {(span.trace_id, span.span_id): span for span in found}
     return sorted(unique.values(), key=lambda span: (span.start_ns, span.span_id))
+
+
+def _lines(folder: Path) -> Iterator[str]:
+    """The lines of all files.
+
+    A file may be put aside at any moment: it is then where the one before it was, which is looked
+    for last.
+    """
+    files = {path.with_suffix("") for path in folder.glob(f"*{_SUFFIX}{_BEFORE}")}
+    files |= set(folder.glob(f"*{_SUFFIX}"))
+    for file in sorted(files):
+        for path in (file, file.with_name(file.name + _BEFORE)):
+            with (
+                suppress(FileNotFoundError),
+                open(path, encoding="utf-8", errors="replace") as lines,
+            ):
+                yield from lines

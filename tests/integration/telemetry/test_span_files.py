@@ -66,6 +66,20 @@ def test_several_writers_of_one_name_lose_nothing(tmp_path: Path) -> None:
     assert all(line.startswith("{") and line.endswith("}") for line in lines)
 
 
+def test_a_file_that_is_put_aside_while_others_are_read_is_read_there(tmp_path: Path) -> None:
+    for name in ("gateway", "worker"):
+        SpanFiles(tmp_path, name).export([ended(name)])
+    SpanFiles(tmp_path, "worker", bytes_max=1).export([ended("worker before")])
+    SpanFiles(tmp_path, "worker").export([ended("worker now")])
+
+    def wanted(line: str) -> bool:
+        if "gateway" in line:
+            (tmp_path / "worker.jsonl").replace(tmp_path / "worker.jsonl.1")
+        return True
+
+    assert [span.name for span in read_spans(tmp_path, wanted)] == ["gateway", "worker now"]
+
+
 def test_a_line_that_was_cut_short_is_passed_over(tmp_path: Path) -> None:
     files = SpanFiles(tmp_path, "worker")
     files.export([ended("whole")])
