@@ -252,7 +252,7 @@ def test_a_move_is_in_the_trace_of_its_request_on_both_sides(
         ]
         return next((batch for batch in batches if batch["children"]), None)
 
-    under = nodes(poll("the move is in the trace", sent, timeout_s=60)["children"])
+    under = nodes(poll("the move is in the trace", sent, timeout_s=120)["children"])
     [taken] = [node for node in under if node["name"].endswith("/Transfer")]
     assert taken["service"] == "worker"
 

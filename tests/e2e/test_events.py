@@ -140,7 +140,7 @@ def test_artifacts_carry_kind_producer_and_versions(watched: Watched) -> None:
         assert producer["versions"]["weights"]
 
 
-@pytest.mark.row("EVT-15", "EVT-17")
+@pytest.mark.row("EVT-15", "EVT-16", "EVT-17")
 def test_media_begins_with_its_form_and_ends_once_with_the_totals(watched: Watched) -> None:
     [begun] = watched.of("media.init")
     chunks = [event["media_chunk_added"] for event in watched.of("media.chunk")]
@@ -151,8 +151,16 @@ def test_media_begins_with_its_form_and_ends_once_with_the_totals(watched: Watch
     order = ["media.init", "media.chunk", "media.complete", "artifact.completed"]
     assert [watched.place(name) for name in order] == sorted(map(watched.place, order))
     assert [chunk.get("index", 0) for chunk in chunks] == list(range(len(chunks)))
-    end = 0
+    end, until_s = 0, 0.0
     for chunk in chunks:
+        assert (chunk["artifact_id"], chunk["stream_id"]) == (
+            begun["media_initialized"]["artifact_id"],
+            begun["media_initialized"]["stream_id"],
+        )
+        assert chunk["codec"] == "h264"
+        assert chunk["final"]
+        assert chunk.get("start_seconds", 0.0) == until_s
+        until_s = chunk["stop_seconds"]
         assert int(chunk["byte_range"].get("start", 0)) == end
         end = int(chunk["byte_range"]["stop"])
     totals = ended["media_completed"]
@@ -160,7 +168,7 @@ def test_media_begins_with_its_form_and_ends_once_with_the_totals(watched: Watch
     assert int(totals["size_bytes"]) == end
     [video] = [a for a in watched.record["artifacts"] if a["kind"] == "video"]
     assert end == video["bytes"]
-    assert totals["duration_seconds"] == 9 / 8
+    assert totals["duration_seconds"] == until_s == 9 / 8
 
 
 def batches_of(events: list[Event], request_id: str) -> list[BatchExecuted]:
