@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -30,9 +30,29 @@ def policy_of(text: str, source: str) -> SchedulingPolicy:
     return _policy(parse_document(text, source), source)
 
 
+def logged_policy(text: str, source: str) -> SchedulingPolicy:
+    """The policy that a log says was in force, as `policy_document` wrote it.
+
+    What a release took is taken from its log for ever, though today the policy would be refused.
+    Raises InvalidDocument for a knob that does not exist or is of another type.
+    """
+    try:
+        return policy_of(text, source)
+    except InvalidDocument:
+        return parse(_Logged, parse_document(text, source), source)
+
+
 def policy_document(policy: SchedulingPolicy) -> str:
     """All knobs as canonical JSON, which `policy_of` reads: equal for equal policies."""
     return json.dumps(asdict(policy), sort_keys=True, separators=(",", ":"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Logged(SchedulingPolicy):
+    """A policy whose values were checked when it came into force."""
+
+    def __post_init__(self) -> None:
+        """Take it as it is."""
 
 
 def _policy(document: Mapping[str, Any], source: str) -> SchedulingPolicy:

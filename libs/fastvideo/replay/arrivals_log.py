@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Final
 
 from fastvideo.deployment.catalog import Catalog
-from fastvideo.deployment.scheduling_policy import policy_of
+from fastvideo.deployment.scheduling_policy import logged_policy
 from fastvideo.explain.workers import rounds_of
 from fastvideo.replay.costs import StepCosts, unit_priced
 from fastvideo.replay.gently import gently
@@ -133,7 +133,7 @@ class ArrivalsLog:
 
     def _elected(self, event: LeaderElected, at: datetime) -> None:
         if event.policy:
-            self.policy = policy_of(event.policy, f"the policy of epoch {event.epoch}")
+            self.policy = logged_policy(event.policy, f"the policy of epoch {event.epoch}")
         if event.anew:
             for worker_id in list(self._here):
                 self._gone(worker_id, at)

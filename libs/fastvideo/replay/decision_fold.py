@@ -7,7 +7,7 @@ what its predecessor knew, each under its own policy.
 from collections.abc import Sequence
 from typing import Final
 
-from fastvideo.deployment.scheduling_policy import policy_of
+from fastvideo.deployment.scheduling_policy import logged_policy
 from fastvideo.errors import CorruptLog, FastVideoError
 from fastvideo.replay.shard_entries import ShardEntry
 from fastvideo.scheduling.core import SchedulerCore
@@ -99,7 +99,7 @@ class DecisionFold:
 
 def _policy(event: LeaderElected) -> SchedulingPolicy:
     try:
-        return policy_of(event.policy, f"the policy of epoch {event.epoch}")
+        return logged_policy(event.policy, f"the policy of epoch {event.epoch}")
     except FastVideoError as error:
         raise CorruptLog(
             f"this program cannot decide under the policy of epoch {event.epoch}: {error.message}",

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from fastvideo.deployment.scheduling_policy import read_policy
+from fastvideo.deployment.scheduling_policy import logged_policy, read_policy
 from fastvideo.model.documents import InvalidDocument
 from fastvideo.scheduling.policy import SchedulingPolicy, SloClass
 from fastvideo.scheduling.work import UnitKind
@@ -69,6 +69,19 @@ def test_whatever_is_wrong_is_named(tmp_path: Path, text: str, key: str) -> None
     with pytest.raises(InvalidDocument) as refused:
         read_policy(written(tmp_path, text))
     assert any(name.startswith(key) for name in refused.value.problems), refused.value.problems
+
+
+def test_a_log_may_hold_a_policy_that_would_be_refused_today() -> None:
+    logged = logged_policy(
+        '{"resident_requests_max": 2, "worker_budget": {"gpu_bytes": 1},'
+        ' "slo_classes": {"all": {"reserved_places": 2}}}',
+        "the policy of epoch 1",
+    )
+    assert isinstance(logged, SchedulingPolicy)
+    assert logged.slo_classes["all"] == SloClass(reserved_places=2)
+    assert logged_policy('{"window_steps_max": 4}', "epoch") == SchedulingPolicy(window_steps_max=4)
+    with pytest.raises(InvalidDocument, match="window_step_max"):
+        logged_policy('{"window_step_max": 4}', "epoch")
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:

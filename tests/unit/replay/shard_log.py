@@ -25,14 +25,14 @@ TRACEPARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
 
 def elected(
-    epoch: int = 1, *, anew: bool = True, policy: SchedulingPolicy | None = None
+    epoch: int = 1, *, anew: bool = True, policy: SchedulingPolicy | str | None = None
 ) -> LeaderElected:
     """A scheduler takes the lease, and says under which rules it decides."""
     return LeaderElected(
         scheduler_id=f"scheduler-{epoch}",
         epoch=epoch,
         anew=anew,
-        policy=policy_document(policy or SchedulingPolicy()),
+        policy=policy if isinstance(policy, str) else policy_document(policy or SchedulingPolicy()),
     )
 
 

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from fastvideo.deployment.scheduling_policy import policy_document
 from fastvideo.errors import FailedPrecondition, NotFound
 from fastvideo.replay.decisions import DecisionSource, replay_decisions
 from fastvideo.replay.types import ReplayKind, ReplayReport, ReplayRequest
@@ -22,7 +23,7 @@ async def replayed(log: ShardLog, subject: str = "", **cards: str) -> ReplayRepo
     return await replay_decisions(source, request, lambda _: None)
 
 
-async def log_of(world: World, *, policy: SchedulingPolicy | None = None) -> ShardLog:
+async def log_of(world: World, *, policy: SchedulingPolicy | str | None = None) -> ShardLog:
     log = ShardLog()
     await log.take(elected(policy=policy), START, ())
     await log.write(world)
@@ -49,6 +50,14 @@ async def test_the_same_inputs_give_the_same_decisions() -> None:
     assert report.promise.kind == "bits"
     assert report.compared == 1 + len(world.history)
     assert "agree" in report.headline
+
+
+async def test_a_log_of_a_policy_that_is_refused_today_is_replayed() -> None:
+    text = policy_document(SchedulingPolicy())
+    text = text.replace('"worker_budget":{}', '"worker_budget":{"gpu_bytes":1}')
+    assert "gpu_bytes" in text
+    report = await replayed(await log_of(two_workers(), policy=text))
+    assert report.equal, report.first_divergence
 
 
 async def test_of_one_request_its_own_decisions_are_compared() -> None:
