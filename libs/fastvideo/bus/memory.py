@@ -35,6 +35,10 @@ class MemoryBus:
         return self._connections
 
     @property
+    def connected(self) -> bool:
+        return True
+
+    @property
     def retention_s(self) -> float:
         return self._retention_s
 

@@ -82,6 +82,10 @@ class NatsBus:
         return self._connections
 
     @property
+    def connected(self) -> bool:
+        return self._connected.is_set()
+
+    @property
     def retention_s(self) -> float:
         return self._config.retention_s
 

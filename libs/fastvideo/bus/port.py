@@ -67,6 +67,11 @@ class Bus(Protocol):
         ...
 
     @property
+    def connected(self) -> bool:
+        """Whether it is there now; hints are neither sent nor heard while it is not."""
+        ...
+
+    @property
     def retention_s(self) -> float:
         """How long a message is kept."""
         ...

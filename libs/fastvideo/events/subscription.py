@@ -25,7 +25,9 @@ class PollLimits:
 
 
 BESIDE_HINTS: Final = PollLimits(interval_s_min=0.05, interval_s_max=1.0)
-"""For who has hints from the other services, and need not look often."""
+"""For who has hints from the other services, and need not look often while they can be heard."""
+
+_ALONE: Final = PollLimits()
 
 
 def check_next(event: StoredEvent, cursor: int) -> None:
@@ -138,7 +140,9 @@ class LogSubscription:
 
     async def _find_work(self) -> None:
         """Wait for a hint or for the next poll; then say which partitions to read."""
-        hinted = await self._wakeup.wait(self._interval_s)
+        # Who hears no hints looks as often as who never has any.
+        most_s = _ALONE.interval_s_max if self._wakeup.is_deaf else self._interval_s
+        hinted = await self._wakeup.wait(min(self._interval_s, most_s))
         if hinted:
             self._interval_s = self._limits.interval_s_min
             self._ready.extend(sorted(hinted & self._cursors.keys()))

@@ -4,7 +4,7 @@ A hint may be lost and may come for nothing: readers poll as well.
 """
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Protocol
 from weakref import WeakSet
 
@@ -13,12 +13,22 @@ from fastvideo.bus import Bus
 HINT_SUBJECT = "fastvideo.hints"
 
 
+def _not_deaf() -> bool:
+    return False
+
+
 class Wakeup:
     """One listener's ear."""
 
-    def __init__(self) -> None:
+    def __init__(self, deaf: Callable[[], bool] = _not_deaf) -> None:
+        self._deaf = deaf
         self._partitions: set[int] = set()
         self._event = asyncio.Event()
+
+    @property
+    def is_deaf(self) -> bool:
+        """Whether what other processes tell cannot be heard now."""
+        return self._deaf()
 
     def set(self, partitions: Iterable[int]) -> None:
         """Say that these partitions have grown."""
@@ -61,11 +71,12 @@ class Wakeups(Protocol):
 class LocalWakeups:
     """Wake-ups inside this process."""
 
-    def __init__(self) -> None:
+    def __init__(self, deaf: Callable[[], bool] = _not_deaf) -> None:
+        self._deaf = deaf
         self._listeners: WeakSet[Wakeup] = WeakSet()
 
     def listen(self) -> Wakeup:
-        wakeup = Wakeup()
+        wakeup = Wakeup(self._deaf)
         self._listeners.add(wakeup)
         return wakeup
 
@@ -87,9 +98,9 @@ class BusWakeups(LocalWakeups):
     """Wake-ups between processes, over the bus's lossy hints; and inside this one at once."""
 
     def __init__(self, bus: Bus) -> None:
-        super().__init__()
+        super().__init__(self._is_away)
         self._bus = bus
-        self._elsewhere = LocalWakeups()
+        self._elsewhere = LocalWakeups(self._is_away)
 
     @classmethod
     async def open(cls, bus: Bus) -> "BusWakeups":
@@ -107,6 +118,9 @@ class BusWakeups(LocalWakeups):
     @property
     def elsewhere(self) -> Wakeups:
         return self._elsewhere
+
+    def _is_away(self) -> bool:
+        return not self._bus.connected
 
     def _on_hint(self, subject: str) -> None:
         token = subject.rsplit(".", 1)[-1]

@@ -69,6 +69,10 @@ class WrappedBus:
         return self.inner.connections
 
     @property
+    def connected(self) -> bool:
+        return self.inner.connected
+
+    @property
     def retention_s(self) -> float:
         return self.inner.retention_s
 

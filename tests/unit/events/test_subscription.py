@@ -5,7 +5,7 @@ import pytest
 from fastvideo.errors import CorruptLog
 from fastvideo.events.memory import MemoryEventStore
 from fastvideo.events.records import StoredEvent
-from fastvideo.events.subscription import LogSubscription, PollLimits
+from fastvideo.events.subscription import BESIDE_HINTS, LogSubscription, PollLimits
 from fastvideo.events.wakeups import LocalWakeups
 from tests.contract.event_store_cases import command
 from tests.unit.events.flaky import FlakyStore
@@ -55,6 +55,30 @@ async def test_it_finds_new_events_by_polling_alone(partitions: int) -> None:
     await store.append(command("s"))
     event = await asyncio.wait_for(waiting, 30.0)
     assert event.stream_id == "s"
+
+
+async def test_who_hears_no_hints_polls_as_who_has_none() -> None:
+    """The bus went away: what others append is not hinted at."""
+    away = False
+    wakeups = LocalWakeups(lambda: away)
+    waits: list[float] = []
+    ear = wakeups.listen()
+
+    async def wait(timeout_s: float) -> frozenset[int]:
+        waits.append(timeout_s)
+        if len(waits) == 20:
+            raise CorruptLog("enough")
+        return frozenset()
+
+    ear.wait = wait  # type: ignore[method-assign]
+    wakeups.listen = lambda: ear  # type: ignore[method-assign]
+    subscription = LogSubscription(MemoryEventStore(), {0: 0}, wakeups, BESIDE_HINTS)
+    for silent, most_s in ((False, BESIDE_HINTS.interval_s_max), (True, 0.2)):
+        away = silent
+        waits.clear()
+        with pytest.raises(CorruptLog, match="enough"):
+            await anext(subscription)
+        assert max(waits) == most_s
 
 
 async def test_a_hint_wakes_it_at_once() -> None:
