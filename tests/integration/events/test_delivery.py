@@ -1,34 +1,26 @@
 """From the log over the bus to a consumer: every event has its effect once, whatever happens."""
 
 import asyncio
-import secrets
 from collections import Counter
-from collections.abc import AsyncIterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 import pytest
 
-from fastvideo.bus import Bus
 from fastvideo.bus.memory import MemoryBus
-from fastvideo.bus.nats import NatsBus, NatsBusConfig
 from fastvideo.clock import SystemClock
-from fastvideo.errors import Conflict, Fenced, Unavailable
-from fastvideo.events.consumer import ConsumerLimits, ConsumerParts, ConsumerTerm, run_consumer
-from fastvideo.events.memory import MemoryEventStore
-from fastvideo.events.migrate import upgrade
-from fastvideo.events.postgres import PostgresEventStore
+from fastvideo.errors import Conflict
+from fastvideo.events.consumer import ConsumerTerm, run_consumer
 from fastvideo.events.records import AppendCommand
 from fastvideo.events.relay import (
-    PartitionRelay,
-    RelayLimits,
-    RelayParts,
     bus_message,
-    offset_before,
     run_relay,
 )
 from fastvideo.events.store import EventStore
-from tests.contract.event_store_cases import command
+from tests.integration.events.deliveries import (
+    CONSUMER_LIMITS,
+    World,
+)
 from tests.integration.events.worlds import (
     Effects,
     Faults,
@@ -36,63 +28,10 @@ from tests.integration.events.worlds import (
     LosingBus,
     Note,
     all_echoed,
-    decode_message,
-    decode_stored,
     encode,
 )
 from tests.plugins.servers import NatsServer
 from tests.plugins.waiting import eventually, running
-
-RELAY_LIMITS = RelayLimits(verify_s=0.3, retry_s=0.05, lease_ttl_s=30.0)
-CONSUMER_LIMITS = ConsumerLimits(
-    tries_max=3, retry_s=0.01, silence_s=0.3, ack_wait_s=0.5, lease_ttl_s=30.0
-)
-
-
-@dataclass(frozen=True)
-class World:
-    store: EventStore
-    bus: Bus
-
-    def relay_parts(self) -> RelayParts:
-        return RelayParts(self.store, self.bus, encode, limits=RELAY_LIMITS)
-
-    def consumer_parts(self, effects: Effects, bus: Bus | None = None) -> ConsumerParts[Note]:
-        return ConsumerParts(
-            name="echo",
-            store=self.store,
-            bus=bus or self.bus,
-            handle=effects,
-            decode_message=decode_message,
-            decode_stored=decode_stored,
-            limits=CONSUMER_LIMITS,
-        )
-
-    async def append_inputs(self, count: int, first: int = 0) -> None:
-        for i in range(first, first + count):
-            await self.store.append(command(f"in-{i}"))
-
-    async def relay_up_to_date(self) -> bool:
-        heads = await self.store.heads()
-        done = await self.store.load_checkpoint("relay")
-        return all(done.get(partition, 0) == head for partition, head in heads.items())
-
-
-@pytest.fixture(params=["memory", "real"])
-async def world(request: pytest.FixtureRequest) -> AsyncIterator[World]:
-    if request.param == "memory":
-        yield World(MemoryEventStore(2), MemoryBus())
-        return
-    dsn = request.getfixturevalue("empty_postgres_dsn")
-    nats: NatsServer = request.getfixturevalue("own_nats")
-    nats.start()
-    await upgrade(dsn, 2)
-    store = await PostgresEventStore.open(dsn)
-    bus = NatsBus.open(NatsBusConfig(nats.url, reconnect_wait_s=0.05, call_timeout_s=2.0))
-    await bus.wait_connected(30.0)
-    yield World(store, bus)
-    await bus.close()
-    await store.close()
 
 
 async def test_every_event_has_its_effect_once(world: World) -> None:
@@ -161,50 +100,6 @@ async def test_deliveries_out_of_order_are_handled_in_order(world: World) -> Non
             if event.stream_id.startswith("in-")
         ]
         assert [event_id for event_id in handled if event_id in set(inputs)] == inputs
-
-
-async def test_what_a_dead_relay_published_comes_again_past_the_window_and_changes_nothing(
-    empty_postgres_dsn: str, own_nats: NatsServer
-) -> None:
-    """Killed between publishing and its cursor, and the bus deduplicates no more."""
-    await asyncio.to_thread(own_nats.start)
-    await upgrade(empty_postgres_dsn, 2)
-    store = await PostgresEventStore.open(empty_postgres_dsn)
-    bus = NatsBus.open(NatsBusConfig(own_nats.url, call_timeout_s=2.0, deduplication_window_s=0.1))
-    await bus.wait_connected(30.0)
-    world = World(store, bus)
-    await world.append_inputs(10)
-
-    class Killed(PartitionRelay):
-        async def _save(self) -> None:
-            raise asyncio.CancelledError
-
-    effects = Effects()
-    async with running(run_consumer(world.consumer_parts(effects), "c")):
-        for _ in range(3):
-            for partition in range(2):
-                lease = await store.acquire_lease(f"relay-{partition}", "dead", 60.0)
-                assert lease is not None
-                with pytest.raises(asyncio.CancelledError):
-                    await Killed(world.relay_parts(), partition, lease).run()
-                await store.release_lease(lease)
-            await asyncio.sleep(0.3)
-        async with running(run_relay(world.relay_parts(), "r")):
-            await world.append_inputs(5, first=10)
-            await eventually(lambda: all_echoed(store, 15))
-            await eventually(world.relay_up_to_date)
-    assert all(count == 1 for stream, count in effects.calls.items() if stream.startswith("in-"))
-    # It did come again.
-    consumer = await bus.consumer("check", "fastvideo.events.>", ack_wait_s=600.0)
-    ids: list[str] = []
-
-    async def came_again() -> bool:
-        ids.extend(d.message.message_id for d in await consumer.fetch(200, 0.5))
-        return len(ids) > len(set(ids))
-
-    await eventually(came_again)
-    await bus.close()
-    await store.close()
 
 
 class JumpingClock(SystemClock):
@@ -348,46 +243,6 @@ async def _quarantined(store: EventStore) -> bool:
     return len(await store.list_quarantined()) == 1
 
 
-async def test_a_relay_killed_between_publishing_and_its_cursor_loses_nothing(
-    world: World,
-) -> None:
-    await world.append_inputs(10)
-
-    class Killed(PartitionRelay):
-        async def _save(self) -> None:
-            raise asyncio.CancelledError
-
-    for partition in range(2):
-        lease = await world.store.acquire_lease(f"relay-{partition}", "dead", 60.0)
-        assert lease is not None
-        with pytest.raises(asyncio.CancelledError):
-            await Killed(world.relay_parts(), partition, lease).run()
-        await world.store.release_lease(lease)
-    assert await world.store.load_checkpoint("relay") == {}
-    await world.append_inputs(10, first=10)
-    effects = Effects()
-    async with (
-        running(run_relay(world.relay_parts(), "r")),
-        running(run_consumer(world.consumer_parts(effects), "c")),
-    ):
-        await eventually(lambda: all_echoed(world.store, 20))
-        await eventually(world.relay_up_to_date)
-
-
-async def test_a_second_relay_takes_over_and_a_stale_one_is_refused(world: World) -> None:
-    await world.append_inputs(4)
-    stale = await world.store.acquire_lease("relay-0", "old", 0.0)
-    assert stale is not None
-    async with running(run_relay(world.relay_parts(), "new")):
-        await eventually(world.relay_up_to_date)
-        # The stale one publishes what is new, which does no harm, and may not move the cursor.
-        paused = asyncio.create_task(PartitionRelay(world.relay_parts(), 0, stale).run())
-        await world.append_inputs(8, first=4)
-        with pytest.raises(Fenced):
-            await asyncio.wait_for(paused, 30.0)
-        await eventually(world.relay_up_to_date)
-
-
 async def test_a_message_that_the_bus_lost_is_read_from_the_log(world: World) -> None:
     await world.append_inputs(12)
     published = 0
@@ -413,69 +268,3 @@ async def test_a_message_of_an_undone_history_is_ignored(world: World) -> None:
     async with running(run_consumer(world.consumer_parts(Effects()), "c")):
         await eventually(lambda: all_echoed(world.store, 2))
     assert await world.store.stream_version("out-99") == 0
-
-
-async def test_offsets_are_found_by_time(world: World) -> None:
-    await world.append_inputs(16)
-    events = await world.store.read_partition(0)
-    for event in events:
-        found = await offset_before(world.store, 0, event.recorded_at)
-        assert found == sum(e.recorded_at < event.recorded_at for e in events)
-
-
-async def bus_has_everything(world: World) -> bool:
-    """Whether a new consumer of the bus is given each event of the log."""
-    consumer = await world.bus.consumer(
-        f"check-{secrets.token_hex(4)}", "fastvideo.events.>", ack_wait_s=30.0
-    )
-    found: set[str] = set()
-    try:
-        while deliveries := await consumer.fetch(100, 0.2):
-            found.update(delivery.message.message_id for delivery in deliveries)
-    except Unavailable:
-        return False
-    wanted = {
-        bus_message(event, encode).message_id
-        for partition in range(world.store.partition_count)
-        for event in await world.store.read_partition(partition)
-    }
-    return found == wanted
-
-
-async def test_a_wiped_bus_is_filled_again_from_the_log(
-    world: World, request: pytest.FixtureRequest
-) -> None:
-    effects = Effects()
-    async with (
-        running(run_relay(world.relay_parts(), "r")),
-        running(run_consumer(world.consumer_parts(effects), "c")),
-    ):
-        await world.append_inputs(20)
-        await eventually(lambda: all_echoed(world.store, 20))
-        await eventually(world.relay_up_to_date)
-        if isinstance(world.bus, MemoryBus):
-            world.bus.wipe()
-            await world.append_inputs(10, first=20)
-        else:
-            nats: NatsServer = request.getfixturevalue("own_nats")
-            nats.process.kill()
-            nats.wipe()
-            # Appends, and their effects, do not wait for the bus.
-            await world.append_inputs(10, first=20)
-            await eventually(lambda: all_echoed(world.store, 30), timeout_s=30.0)
-            nats.start()
-        await eventually(lambda: all_echoed(world.store, 30), timeout_s=30.0)
-        await eventually(lambda: bus_has_everything(world), timeout_s=30.0, every_s=0.2)
-    assert all(count == 1 for stream, count in effects.calls.items() if stream.startswith("in-"))
-
-
-async def test_an_expired_message_is_not_published_again() -> None:
-    world = World(MemoryEventStore(1), MemoryBus(retention_s=0.0))
-    await world.append_inputs(5)
-    await world.store.save_checkpoint("relay", 0, 5)
-    async with running(run_relay(world.relay_parts(), "r")):
-        await world.append_inputs(1, first=5)
-        await eventually(world.relay_up_to_date)
-    last = await world.bus.last_message_id("fastvideo.events.0.>")
-    consumer = await world.bus.consumer("check", "fastvideo.events.>", ack_wait_s=30.0)
-    assert [d.message.message_id for d in await consumer.fetch(10, 0.1)] == [last]

@@ -22,7 +22,7 @@ from fastvideo.events.postgres import PostgresEventStore
 from fastvideo.events.records import StoredEvent
 from fastvideo.events.relay import run_relay
 from tests.contract.event_store_cases import command
-from tests.integration.events.test_delivery import World, bus_has_everything
+from tests.integration.events.deliveries import World, bus_has_everything
 from tests.plugins.servers import NatsServer, PostgresServer
 from tests.plugins.waiting import eventually, running
 

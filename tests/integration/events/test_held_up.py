@@ -12,7 +12,7 @@ from fastvideo.events.postgres import PostgresEventStore
 from fastvideo.events.relay import run_relay
 from fastvideo.events.subscription import LogSubscription
 from tests.contract.event_store_cases import command
-from tests.integration.events.test_delivery import World
+from tests.integration.events.deliveries import World
 from tests.integration.events.worlds import Effects, WrappedBus, all_echoed
 from tests.plugins.servers import NatsServer
 from tests.plugins.waiting import eventually, running

@@ -16,7 +16,7 @@ from fastvideo.events.records import Snapshot
 from fastvideo.events.relay import run_relay
 from fastvideo.events.restoring import LEASE_EPOCHS_SKIPPED, begin_log_epoch
 from tests.contract.event_store_cases import command
-from tests.integration.events.test_delivery import World
+from tests.integration.events.deliveries import World
 from tests.integration.events.worlds import Effects, all_echoed
 from tests.plugins.servers import NatsServer, PostgresServer, postgres_programs
 from tests.plugins.waiting import eventually, running
