@@ -83,7 +83,9 @@ def submit_message(
             _set(request.sampling, field.name, value, f"sampling.{field.name}")
     if deadline is not None:
         request.deadline.FromDatetime(moment("deadline", deadline))
-    with carrying("outputs", instance("outputs", outputs, OutputSpec)):
+    if instance("outputs", outputs, OutputSpec).ttl_s is not None:
+        _set(request.outputs, "ttl_s", outputs.ttl_s, "outputs.ttl_s")
+    with carrying("outputs", outputs):
         wire.fill_proto(outputs, request.outputs)
     return request
 

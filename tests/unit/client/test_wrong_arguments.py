@@ -28,6 +28,7 @@ WRONG: list[tuple[str, Call]] = [
     ("prompt", lambda c: c.submit(None)),
     ("deadline", lambda c: c.submit("x", deadline=NAIVE)),
     ("outputs", lambda c: c.submit("x", outputs="video")),
+    ("outputs.ttl_s", lambda c: c.submit("x", outputs=OutputSpec(ttl_s=2**32))),
     ("outputs", lambda c: c.submit("x", outputs=OutputSpec(video="yes"))),  # type: ignore[arg-type]
     ("sampling", lambda c: c.submit("x", sampling={"steps": 4})),
     ("idempotency_key", lambda c: c.submit("x", idempotency_key=5)),
