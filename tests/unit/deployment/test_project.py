@@ -271,18 +271,16 @@ def test_the_command_s_exit_code_says_whether_all_is_sound(folder: Path) -> None
     assert "training.yaml: rollout.sampler" in run(build(), ["validate", str(folder)]).output
 
 
+@pytest.mark.row("CNF-01", "CNF-02", "CNF-03", "CNF-04", "CNF-05", "CNF-06")
 @pytest.mark.parametrize(
     ("file", "old", "new", "key"),
     [
-        pytest.param(*changed, marks=pytest.mark.row(row))
-        for row, *changed in (
-            ("CNF-01", "model", "default_value: 12", "default_value: -1", "sampling.steps"),
-            ("CNF-02", "loops", "max_batch: 8", "max_batch: many", "step_policy.max_batch"),
-            ("CNF-03", "parallel", "mesh_order: []", "mesh_order: 3", "mesh_order"),
-            ("CNF-04", "programs", "kind: inline", "kind: online", "kind"),
-            ("CNF-05", "deployment", "priority_min: 10", "priority_min: high", "priority_min"),
-            ("CNF-06", "training", "group_size: 24", "group_size: few", "rollout.group_size"),
-        )
+        ("model", "default_value: 12", "default_value: -1", "sampling.steps"),
+        ("loops", "max_batch: 8", "max_batch: many", "step_policy.max_batch"),
+        ("parallel", "mesh_order: []", "mesh_order: 3", "mesh_order"),
+        ("programs", "kind: inline", "kind: online", "kind"),
+        ("deployment", "priority_min: 10", "priority_min: high", "priority_min"),
+        ("training", "group_size: 24", "group_size: few", "rollout.group_size"),
     ],
 )
 def test_each_file_is_loaded_by_the_command_into_what_is_typed(
