@@ -29,6 +29,9 @@ from fastvideo.rpc.tls import ClientTls
 
 CLIENT_CLOSED: Final = "CLIENT_CLOSED"
 
+# What gRPC says of a call whose time is up; it names neither the server nor the time.
+GRPC_DEADLINE: Final = "Deadline Exceeded"
+
 # Who is not there is found out sooner (`rpc.channel`): a stream that lasted so long was served.
 SERVED_S: Final = 20.0
 
@@ -250,11 +253,18 @@ class Calls:
         time, and DeadlineExceeded when somebody took too long.
         """
         self.check()
+        policy = self.within(timeout_s)
         try:
-            return await call(method, request, self.within(timeout_s), self._why_closed)
+            return await call(method, request, policy, self._why_closed)
         except Unavailable as error:
             error.subject = error.subject or self.address
             raise
+        except DeadlineExceeded as error:
+            if error.message != GRPC_DEADLINE:
+                raise
+            raise DeadlineExceeded(
+                f"no answer within {policy.timeout_s:g} s", subject=self.address
+            ) from error
 
     async def _why_closed(self) -> Unavailable | None:
         return await handshakes.try_handshake(self.address, self._tls)

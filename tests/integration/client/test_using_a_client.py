@@ -45,10 +45,11 @@ async def test_one_client_makes_many_calls_at_a_time() -> None:
 
 async def test_a_call_has_a_bound_of_its_own() -> None:
     async with client_of(Script(slow_s=60.0)) as client:
-        with pytest.raises(DeadlineExceeded):
+        with pytest.raises(DeadlineExceeded, match=r"no answer within 0\.1 s") as late:
             await client.get("req_1", timeout_s=0.1)
         with pytest.raises(InvalidField) as caught:
             await client.get("req_1", timeout_s=0)
+    assert late.value.subject == client.address
     assert caught.value.field == "timeout_s"
 
 
