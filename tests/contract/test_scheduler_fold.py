@@ -26,7 +26,7 @@ from tests.contract.histories import files
 VERSION = 3
 DIGESTS: Mapping[int, str] = {
     60: "eb87f6f8f736b36928157d13f1ab3bdb4dda734c0f6aa4bf5293197c53de5980",
-    240: "61d9f86d584478b702d9dcc2b4725580e925edb47f78c9bb9ec7fac0d3374cdc",
+    240: "76594b764ce0d044580d86cc555c8d9038a20213e9b2602d2be37a0ecc10b27a",
 }
 
 

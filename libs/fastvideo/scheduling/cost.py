@@ -352,6 +352,12 @@ def request_phase(spec: RequestSpec) -> str:
 
 
 def request_shape(spec: RequestSpec) -> str:
-    """The shape under which whole requests are known: width, height, frames, steps."""
+    """The shape under which whole requests are known: their size, and branches of a step."""
+    branches = 2 if spec.sampling.guidance_scale > 1 else 1
+    return f"{request_size(spec)}/{branches}"
+
+
+def request_size(spec: RequestSpec) -> str:
+    """How large a request is, whatever its guidance: width, height, frames, steps."""
     sampling = spec.sampling
     return f"{sampling.width}x{sampling.height}x{sampling.num_frames}x{sampling.steps}"

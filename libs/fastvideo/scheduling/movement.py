@@ -13,7 +13,7 @@ from typing import Final
 
 from fastvideo.scheduling.admission import RESIDENT
 from fastvideo.scheduling.cancellation import last_nodes
-from fastvideo.scheduling.cost import request_shape
+from fastvideo.scheduling.cost import request_size
 from fastvideo.scheduling.effects import SET_ASIDE
 from fastvideo.scheduling.events import PreemptRequest, RequestSnapshotted, SnapshotRequest
 from fastvideo.scheduling.hosts import Placement
@@ -192,7 +192,7 @@ def snapshotted(state: SchedulerState, event: RequestSnapshotted, now: datetime)
     else:
         request.saved_seconds, request.saved_at = request.device_seconds, now
         state.costs.measure(
-            request.spec.model_id, SNAPSHOT_PHASE, request_shape(request.spec), 1, event.seconds
+            request.spec.model_id, SNAPSHOT_PHASE, request_size(request.spec), 1, event.seconds
         )
     if event.released:
         if saving is not Saving.SET_ASIDE:
@@ -235,7 +235,7 @@ def _is_due(state: SchedulerState, request: LiveRequest, now: datetime) -> bool:
     if (now - since).total_seconds() < policy.snapshot_seconds_min:
         return False
     spent = request.device_seconds - request.saved_seconds
-    shape = request_shape(request.spec)
+    shape = request_size(request.spec)
     cost = state.costs.predict(request.spec.model_id, SNAPSHOT_PHASE, shape)
     allowed = policy.snapshot_overhead_max * spent
     return spent > 0 and (cost or policy.snapshot_seconds_guess) <= allowed

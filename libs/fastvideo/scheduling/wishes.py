@@ -100,6 +100,4 @@ def need_key(spec: RequestSpec) -> str:
     asked = spec.outputs
     files = (asked.video, asked.sheet, asked.latents, asked.preview, asked.image)
     made = "".join(str(int(file)) for file in (*files, asked.capture is not None))
-    # Guidance takes a branch more.
-    guided = int(spec.sampling.guidance_scale > 1)
-    return f"{spec.model_id}/{spec.program_id}/{request_shape(spec)}/{guided}/{made}"
+    return f"{spec.model_id}/{spec.program_id}/{request_shape(spec)}/{made}"

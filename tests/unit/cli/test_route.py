@@ -29,8 +29,8 @@ def entry() -> CatalogEntry:
 
 def card_file(folder: Path, name: str, seconds: float, **load: Any) -> Path:
     costs = CostEstimator(lambda model, phase: None)
-    costs.measure(MODEL, "request/text_to_video", "48x48x9x20", 1, seconds)
-    costs.measure(MODEL, "request/text_to_video", "48x48x9x20", 1, seconds)
+    costs.measure(MODEL, "request/text_to_video", "48x48x9x20/2", 1, seconds)
+    costs.measure(MODEL, "request/text_to_video", "48x48x9x20/2", 1, seconds)
     offer = EngineOffer(
         card=deployment_card(name, [entry()], costs=costs.export()),
         load=EngineLoad(**{"compute_slots": 1, "ready_models": (MODEL,), **load}),

@@ -3,6 +3,7 @@
 import json
 import random
 import statistics
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -11,7 +12,13 @@ import pytest
 from fastvideo.deployment.card import CostEntry, ForwardCost
 from fastvideo.model.specs import CostPrior
 from fastvideo.scheduling import cost
-from fastvideo.scheduling.cost import CostEstimator, request_phase, request_shape, shape_elements
+from fastvideo.scheduling.cost import (
+    CostEstimator,
+    price_request,
+    request_phase,
+    request_shape,
+    shape_elements,
+)
 from tests.unit.scheduling.world import request
 
 PRIOR = CostPrior(phase="denoise", base_seconds=0.5, seconds_per_token=0.001)
@@ -81,10 +88,17 @@ def test_the_elements_of_a_shape(shape, elements):
     assert shape_elements(shape) == elements
 
 
-def test_whole_requests_are_priced_by_program_and_size():
-    spec = request("r1", steps=20)
-    assert request_phase(spec) == "request/text_to_video"
-    assert request_shape(spec) == "48x48x9x20"
+def test_whole_requests_are_priced_by_program_size_and_branches():
+    plain = request("r1", steps=20)
+    guided = replace(plain, sampling=replace(plain.sampling, guidance_scale=3.0))
+    assert request_phase(plain) == "request/text_to_video"
+    assert request_shape(plain) == "48x48x9x20/1"
+    costs = estimator()
+    for _ in range(9):
+        for spec, seconds in ((plain, 1.0), (guided, 2.0)):
+            costs.measure(spec.model_id, request_phase(spec), request_shape(spec), 1, seconds)
+    assert price_request(costs, plain) == pytest.approx(1.0)
+    assert price_request(costs, guided) == pytest.approx(2.0)
 
 
 # -- what was not seen -------------------------------------------------------------------
