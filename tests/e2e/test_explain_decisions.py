@@ -143,10 +143,10 @@ async def _crowded(stack: Stack) -> Run:
 
 async def _preempted(stack: Stack) -> tuple[Run, str]:
     async with AsyncClient(stack.gateway) as client:
-        ids = [await _submit(client, number, steps=60) for number in range(PLACES)]
+        ids = [await _submit(client, number, steps=100) for number in range(PLACES)]
         async with asyncio.timeout(60):
-            while not all([(await client.explain(id_)).totals.units for id_ in ids]):
-                await asyncio.sleep(0.1)
+            while not all([(await client.get(id_)).progress for id_ in ids]):
+                await asyncio.sleep(0.02)
         urgent = await _submit(client, PLACES, steps=25, priority=10)
         return await _ended(stack, client, [*ids, urgent]), urgent
 
