@@ -79,16 +79,28 @@ def start_detached(
     """Start a supervisor in the background and wait until all is ready.
 
     Raises StackRunning, PartFailed and the other errors of `fastvideo.local.errors`; after an
-    error nothing is left running.
+    error nothing is left running, and nothing of what was started after Ctrl-C.
     """
     folder = options.folder
     folder.prepare()
     log = folder.log("supervisor")
     read_end, write_end = os.pipe()
     try:
-        _spawn_supervisor(options, environment, log, write_end)
+        supervisor = _spawn_supervisor(options, environment, log, write_end)
     finally:
         os.close(write_end)
+    try:
+        return _addresses(_told_until_ready(read_end, log, on_progress))
+    except KeyboardInterrupt:
+        os.kill(supervisor, signal.SIGTERM)
+        os.waitpid(supervisor, 0)
+        raise
+
+
+def _told_until_ready(
+    read_end: int, log: Path, on_progress: Callable[[StackState], None]
+) -> StackState:
+    """What the supervisor reports at last: all is ready. Raises what it reports instead."""
     state: StackState | None = None
     with os.fdopen(read_end) as report:
         for line in report:
@@ -103,7 +115,7 @@ def start_detached(
             subject="supervisor",
             attributes={"log": str(log), "tail": "\n".join(tail(log, 12))},
         )
-    return _addresses(state)
+    return state
 
 
 def stop_running(folder: DataFolder, timeout_s: float = _STOP_TIMEOUT_S) -> bool:
@@ -145,11 +157,11 @@ def _wait_ready(folder: DataFolder, on_progress: Callable[[StackState], None]) -
 
 def _spawn_supervisor(
     options: StackOptions, environment: Mapping[str, str], log: Path, report: int
-) -> None:
-    """A process in a session of its own that nobody waits for: it outlives this one."""
+) -> int:
+    """A process in a session of its own that nobody waits for: it outlives this one. Its id."""
     output = open_log(log)
     try:
-        os.posix_spawn(
+        return os.posix_spawn(
             sys.executable,
             [sys.executable, "-P", "-m", "fastvideo.local", options.to_json(), "3"],
             dict(environment),

@@ -13,6 +13,7 @@ from fastvideo.local import ensure_running, find_running
 from fastvideo.local.errors import PartFailed
 from fastvideo.local.folder import DataFolder
 from fastvideo.local.launch import running_state
+from fastvideo.local.lock import holder
 from fastvideo.local.state import StackState
 from tests.integration.local.conftest import Stack
 
@@ -88,3 +89,13 @@ def test_what_hinders_the_start_is_raised_outside(
     assert "told to fail" in raised.value.attributes["tail"]
     assert find_running(stack.data) is None
     assert os.environ["FASTVIDEO_DATA"] == str(stack.data)
+
+
+def test_ctrl_c_while_it_starts_leaves_nothing_running(stack: Stack) -> None:
+    def interrupt(_: StackState) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        ensure_running(stack.data, interrupt)
+
+    assert holder(DataFolder(stack.data)) is None
