@@ -308,7 +308,7 @@ class Decider:
         One that has run waits for a worker that is large enough to come back.
         """
         try:
-            self._state.placement.check_possible(request.spec, wish_of(self._state, request))
+            self._state.placement.check_size(request.spec, wish_of(self._state, request))
         except ResourceExhausted as error:
             yield from self._fail(request, error_detail(error), now)
 

@@ -122,12 +122,15 @@ class PlacementScheduler:
         return "" if self._least(spec, wish) is not None else self._why_not(spec, wish)
 
     def check_possible(self, spec: RequestSpec, wish: Wish) -> None:
+        """Raise as `check_weights` and `check_size` do."""
+        self.check_weights(spec, wish)
+        self.check_size(spec, wish)
+
+    def check_size(self, spec: RequestSpec, wish: Wish) -> None:
         """Raise ResourceExhausted, naming the resource, when no worker there can ever hold it.
 
-        Workers that drain do not count, and nothing is said while none has the model. Raises
-        StaleWeights when they have it with other weights than it must run on.
+        Workers that drain do not count, and nothing is said while none has the model.
         """
-        self.check_weights(spec, wish)
         lacks = []
         for host in self._hosts.values():
             if not host.draining and suits(host, wish) and instance_for(host, spec, wish):

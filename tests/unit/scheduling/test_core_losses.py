@@ -48,6 +48,32 @@ def test_the_loss_of_a_worker_restarts_its_requests_elsewhere():
     assert world.reserved() == {}
 
 
+def test_who_lost_a_worker_goes_before_those_that_only_wait():
+    world = World(policy=SchedulingPolicy(resident_requests_max=1))
+    world.attach("w1")
+    world.submit("low")
+    world.submit("high", priority=5)
+    world.lose("w1")
+    world.attach("w2")
+    assert [a.loop.request_id for a in world.made(AssignLoop) if a.worker_id == "w2"] == ["low"]
+
+
+def test_a_request_that_ran_in_part_twice_says_nothing_of_what_one_costs():
+    world = World(policy=SchedulingPolicy(resident_requests_max=1))
+    world.attach("w1")
+    world.submit("r1", steps=8)
+    while not denoising(world, 4):
+        world.step()
+    world.lose("w1")
+    world.attach("w2")
+    world.run()
+    phases = {entry.phase for entry in world.core.cost_entries()}
+    assert not any(phase.startswith("request/") for phase in phases), phases
+    world.submit("r2", steps=8)
+    world.run()
+    assert any(entry.phase.startswith("request/") for entry in world.core.cost_entries())
+
+
 def test_too_many_losses_fail_the_request():
     world = World(policy=SchedulingPolicy(attempts_max=2))
     world.attach("w1")

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from fastvideo.scheduling.core import SchedulerCore
-from fastvideo.scheduling.events import AssignLoop, FailRequest, WorkerAttached
+from fastvideo.scheduling.events import AssignLoop, FailRequest, WorkerAttached, WorkerLost
 from fastvideo.scheduling.inputs import RequestSubmitted
 from fastvideo.scheduling.work import ModelState
 from tests.unit.scheduling.world import MODEL, START, Catalog, request
@@ -62,3 +62,15 @@ def test_it_waits_while_no_worker_has_the_model_and_fails_when_one_comes_with_ot
     assert [failed.request_id for failed in of(FailRequest, decisions)] == ["r"]
     assert [assigned.loop.request_id for assigned in of(AssignLoop, decisions)] == ["anyone"]
     assert core.queued_requests == 0
+
+
+def test_one_that_lost_its_worker_waits_for_its_weights_to_come_back():
+    core = SchedulerCore(Catalog())
+    attach(core, "w1", "new")
+    attach(core, "w2", "old")
+    assert of(AssignLoop, submit(core, pinned("r", "new")))
+    lost = core.decide(WorkerLost(worker_id="w1", incarnation="w1#new"), START)
+    assert not of(FailRequest, lost)
+    assert core.queued_requests == 1
+    [again] = of(AssignLoop, attach(core, "w3", "new"))
+    assert again.worker_id == "w3"
