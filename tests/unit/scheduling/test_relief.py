@@ -1,12 +1,18 @@
 """Nobody waits for a place for as long as a crowd of a higher class lasts."""
 
 from dataclasses import replace
+from datetime import timedelta
 from itertools import pairwise
 
 from fastvideo.scheduling.core import SchedulerCore
-from fastvideo.scheduling.events import AssignLoop
+from fastvideo.scheduling.events import AssignLoop, WorkerAttached
+from fastvideo.scheduling.inputs import RequestSubmitted
+from fastvideo.scheduling.observe import observe
 from fastvideo.scheduling.policy import SchedulingPolicy, SloClass
-from tests.unit.scheduling.world import MODEL, TEXT_TO_VIDEO, Catalog, World
+from fastvideo.scheduling.relief import note_relief, overdue
+from fastvideo.scheduling.state import new_state
+from fastvideo.scheduling.work import ModelState
+from tests.unit.scheduling.world import MODEL, START, TEXT_TO_VIDEO, Catalog, World, request
 
 POLICY = SchedulingPolicy(
     resident_requests_max=1, queue_wait_seconds_max=2.0, preemptions_max=0, window_steps_max=1
@@ -114,6 +120,24 @@ def test_a_crowd_of_another_model_on_the_same_worker_takes_no_turns_away() -> No
             world.step()
     placed = {d.loop.request_id for d in world.made(AssignLoop)}
     assert {"low1", "low2", "low3"} <= placed
+
+
+def test_one_whose_turn_went_to_a_later_one_is_due_at_the_next_place() -> None:
+    state = new_state(Catalog(), POLICY, epoch=1)
+    worker = WorkerAttached(
+        worker_id="w1", instances=(ModelState(model_instance_id="w1/m", model_id=MODEL),)
+    )
+    observe(state, worker, START)
+    for name in ("first", "second", "third"):
+        observe(state, RequestSubmitted(spec=request(name)), START)
+    late = START + timedelta(seconds=POLICY.queue_wait_seconds_max)
+    first, second = state.requests["first"], state.requests["second"]
+    # The first could have none of the free places.
+    assert overdue(state, (MODEL,), late, {"first"}) is second
+    note_relief(state, second, state.workers["w1"], late)
+    state.dequeue(second)
+    assert overdue(state, (MODEL,), late, {"first"}) is None
+    assert overdue(state, (MODEL,), late, ()) is first
 
 
 def test_until_then_priority_counts() -> None:
