@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from fastvideo.rpc.tls import ClientTls
-from fastvideo.service import Environment
+from fastvideo.service.environment import Environment
 from fastvideo.service.tls import client_tls_of
 
 

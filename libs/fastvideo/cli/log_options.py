@@ -3,12 +3,14 @@
 import re
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from fastvideo.errors import InvalidField
-from fastvideo.events.reading.filters import EventFilter, Matcher
+
+if TYPE_CHECKING:
+    from fastvideo.events.reading.filters import EventFilter
 
 _UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
@@ -56,12 +58,14 @@ def event_filter(
     streams: Iterable[str] | None = None,
     since: str = "",
     until: str = "",
-) -> EventFilter:
+) -> "EventFilter":
     """The filter of the options that were given.
 
     Raises BadParameter for what nothing can match: a time or a type that is none, an end before
     the beginning, too many values.
     """
+    from fastvideo.events.reading.filters import EventFilter, Matcher
+
     wanted = EventFilter(
         request_ids=tuple(requests or ()),
         session_ids=tuple(sessions or ()),

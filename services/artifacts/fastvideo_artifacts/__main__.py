@@ -1,6 +1,6 @@
 """python -m fastvideo_artifacts: serve until SIGTERM or SIGINT."""
 
-from fastvideo.service import run_service
+from fastvideo.service.run import run_service
 from fastvideo_artifacts.app import running_artifacts
 from fastvideo_artifacts.config import load_config
 

@@ -21,7 +21,7 @@ from fastvideo.events.projections.service import KeptProjections, ProjectionServ
 from fastvideo.events.subscription import PollLimits
 from fastvideo.requests.standing import Standings
 from fastvideo.rpc.server import Server, Service
-from fastvideo.service import end_task
+from fastvideo.service.run import end_task
 from fastvideo.telemetry import metrics
 from fastvideo.telemetry.instruments import REASON, REMOVALS_OVERDUE, SWEEP_FAILURES
 from fastvideo.telemetry.logging import get_logger

@@ -5,7 +5,7 @@ from datetime import timedelta
 
 from fastvideo.errors import InvalidField
 from fastvideo.rpc.tls import TlsConfig
-from fastvideo.service import Environment
+from fastvideo.service.environment import Environment
 from fastvideo.service.tls import tls_of
 from fastvideo.telemetry.config import TelemetryConfig
 

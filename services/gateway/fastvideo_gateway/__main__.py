@@ -1,6 +1,6 @@
 """python -m fastvideo_gateway: serve until SIGTERM or SIGINT."""
 
-from fastvideo.service import run_service
+from fastvideo.service.run import run_service
 from fastvideo_gateway.app import running_gateway
 from fastvideo_gateway.config import load_config
 

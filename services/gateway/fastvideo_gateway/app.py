@@ -30,7 +30,7 @@ from fastvideo.rpc.channel import open_channel
 from fastvideo.rpc.outgoing import with_tenant
 from fastvideo.rpc.server import Server, Service
 from fastvideo.rpc.tls import ServerTls
-from fastvideo.service import end_task
+from fastvideo.service.run import end_task
 from fastvideo_gateway.access.directory import TenantDirectory
 from fastvideo_gateway.access.keys import Keys
 from fastvideo_gateway.access.rules import METHODS

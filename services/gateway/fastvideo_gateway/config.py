@@ -7,7 +7,7 @@ from fastvideo.events.open_log import LogConfig, master_key_of
 from fastvideo.events.sealing.keys import MasterKey
 from fastvideo.requests.lifetimes import TTL_S_MAX
 from fastvideo.rpc.tls import TlsConfig
-from fastvideo.service import Environment
+from fastvideo.service.environment import Environment
 from fastvideo.service.tls import tls_of
 from fastvideo.telemetry.config import TelemetryConfig
 from fastvideo_gateway.access.config import AccessConfig, access_of

@@ -1,6 +1,6 @@
 """python -m fastvideo_scheduler: lead or stand by until SIGTERM or SIGINT."""
 
-from fastvideo.service import run_service
+from fastvideo.service.run import run_service
 from fastvideo_scheduler.app import running_scheduler
 from fastvideo_scheduler.config import load_config
 

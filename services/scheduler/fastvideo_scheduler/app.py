@@ -22,7 +22,7 @@ from fastvideo.events.upkeep import run_upkeep
 from fastvideo.ids import new_id
 from fastvideo.rpc.server import Server, Service
 from fastvideo.scheduling.deployed import DeployedModels
-from fastvideo.service import end_task
+from fastvideo.service.run import end_task
 from fastvideo.telemetry.logging import get_logger
 from fastvideo_scheduler.config import Config
 from fastvideo_scheduler.gauges import ShardGauges

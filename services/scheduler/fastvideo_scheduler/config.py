@@ -9,7 +9,7 @@ from fastvideo.events.records import LEASE_TTL_S_MAX
 from fastvideo.events.sealing.keys import MasterKey
 from fastvideo.rpc.tls import TlsConfig
 from fastvideo.scheduling.policy import SchedulingPolicy
-from fastvideo.service import Environment
+from fastvideo.service.environment import Environment
 from fastvideo.service.tls import tls_of
 from fastvideo.telemetry.config import TelemetryConfig
 

@@ -1,6 +1,6 @@
 """python -m fastvideo_sessions: serve until SIGTERM or SIGINT."""
 
-from fastvideo.service import run_service
+from fastvideo.service.run import run_service
 from fastvideo_sessions.app import running_sessions
 from fastvideo_sessions.config import load_config
 

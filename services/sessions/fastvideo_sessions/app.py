@@ -26,7 +26,7 @@ from fastvideo.events.types import Event
 from fastvideo.events.wakeups import Wakeups
 from fastvideo.rpc.callers import CallerInterceptor, service_caller
 from fastvideo.rpc.server import Server, Service
-from fastvideo.service import end_task
+from fastvideo.service.run import end_task
 from fastvideo_sessions.book import SessionBook
 from fastvideo_sessions.config import Config
 from fastvideo_sessions.creation import Creator

@@ -6,8 +6,10 @@ import sys
 from typing import Final
 
 from fastvideo.errors import FastVideoError
-from fastvideo.service import Environment, collector, stop_asked
+from fastvideo.service import collector
+from fastvideo.service.environment import Environment
 from fastvideo.service.metrics_listener import measured
+from fastvideo.service.run import stop_asked
 from fastvideo.telemetry import logging, providers
 from fastvideo_worker.config import Config, load_config
 from fastvideo_worker.worker import Worker

@@ -7,7 +7,7 @@ from pathlib import Path
 from fastvideo.errors import InvalidField
 from fastvideo.model.embedded import EMBEDDED_MODEL_ID
 from fastvideo.rpc.tls import TlsConfig
-from fastvideo.service import Environment
+from fastvideo.service.environment import Environment
 from fastvideo.service.tls import tls_of
 from fastvideo.telemetry.config import TelemetryConfig
 

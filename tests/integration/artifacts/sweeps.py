@@ -26,7 +26,7 @@ from fastvideo.requests.reading import read_request
 from fastvideo.requests.standing import Standings
 from fastvideo.requests.state import stream_of
 from fastvideo.requests.types import ImagePart, OutputSpec, RequestMetrics, RequestState
-from fastvideo.service import end_task
+from fastvideo.service.run import end_task
 from fastvideo_artifacts.blob_uses import BlobUses
 from fastvideo_artifacts.book import SweepBook
 from fastvideo_artifacts.catalog import Catalog

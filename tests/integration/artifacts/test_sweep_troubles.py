@@ -12,7 +12,7 @@ from fastvideo.artifacts.state import stream_of
 from fastvideo.blobs import Blob, KeptByStore
 from fastvideo.errors import CorruptLog, NotFound, Unavailable
 from fastvideo.events.catalog import event_of
-from fastvideo.service import end_task
+from fastvideo.service.run import end_task
 from fastvideo_artifacts import app, sweeping
 from fastvideo_artifacts.book import DueArtifact
 from fastvideo_artifacts.strays import Strays

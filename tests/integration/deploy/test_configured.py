@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from fastvideo.rpc.api_keys import ApiToken
-from fastvideo.service import Environment
+from fastvideo.service.environment import Environment
 from tests.integration.deploy.manifests import (
     ROOT,
     SERVICES,

@@ -3,7 +3,7 @@
 import pytest
 
 from fastvideo.errors import InvalidField
-from fastvideo.service import Environment
+from fastvideo.service.environment import Environment
 from fastvideo.telemetry.config import TelemetryConfig
 from fastvideo_artifacts.config import load_config
 

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 import pytest
 
 from fastvideo.events.records import Lease
-from fastvideo.service import end_task
+from fastvideo.service.run import end_task
 from fastvideo_artifacts import sweeping
 from fastvideo_artifacts.sweeping import Sweeper, Swept
 

@@ -118,6 +118,18 @@ def test_help_says_what_is_taken_where_an_option_is_left_out() -> None:
     assert "default: $FASTVIDEO_DATA" in told
 
 
+def test_help_loads_nothing_that_only_commands_need() -> None:
+    code = (
+        "import sys, fastvideo.cli.main; fastvideo.cli.main.build(); "
+        "print(sorted({'grpc', 'google.protobuf', 'opentelemetry.sdk', 'prometheus_client', "
+        "'fastvideo.events.catalog'} & set(sys.modules)))"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=30, check=True
+    )
+    assert result.stdout.strip() == "[]"
+
+
 def test_the_command_line_and_the_client_load_no_torch() -> None:
     code = (
         "import sys, fastvideo, fastvideo.cli.main, fastvideo.cli.generation, "

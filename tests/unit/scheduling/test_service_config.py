@@ -4,7 +4,7 @@ import pytest
 
 from fastvideo.errors import InvalidField
 from fastvideo.model.documents import InvalidDocument
-from fastvideo.service import Environment
+from fastvideo.service.environment import Environment
 from fastvideo_scheduler.config import load_config
 
 LEAST = {"FASTVIDEO_LISTEN": "127.0.0.1:1", "FASTVIDEO_POSTGRES_DSN": "postgresql://u:pw@h/db"}

@@ -9,7 +9,7 @@ import asyncio, gc, os, signal
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from fastvideo.rpc.tls import TlsConfig
-from fastvideo.service import run_service
+from fastvideo.service.run import run_service
 from fastvideo.telemetry.config import TelemetryConfig
 
 @dataclass

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from fastvideo.errors import InvalidField
-from fastvideo.service import Environment
+from fastvideo.service.environment import Environment
 from fastvideo.telemetry.config import TelemetryConfig
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from fastvideo.errors import InvalidField
-from fastvideo.service import Environment
+from fastvideo.service.environment import Environment
 from fastvideo.service.tls import client_tls_of, tls_of
 from tests.plugins.certificates import Authority
 

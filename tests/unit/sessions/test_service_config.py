@@ -3,7 +3,7 @@
 import pytest
 
 from fastvideo.errors import InvalidField
-from fastvideo.service import Environment
+from fastvideo.service.environment import Environment
 from fastvideo_sessions.config import load_config
 
 REQUIRED = {

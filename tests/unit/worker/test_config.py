@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from fastvideo.errors import InvalidField
-from fastvideo.service import Environment
+from fastvideo.service.environment import Environment
 from fastvideo_worker.config import Config, load_config
 
 

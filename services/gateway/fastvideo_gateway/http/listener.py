@@ -12,7 +12,7 @@ from starlette.types import ASGIApp
 
 from fastvideo.errors import Unavailable
 from fastvideo.rpc.tls import ServerTls
-from fastvideo.service import end_task
+from fastvideo.service.run import end_task
 from fastvideo_gateway.http.connections import (
     CONNECTIONS_MAX,
     HEAD_BYTES_MAX,
