@@ -53,9 +53,9 @@ class Submitted:
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """A submit that can be accepted; without a spec it repeats what its key made."""
+    """A submit that can be accepted."""
 
-    spec: RequestSpec | None
+    spec: RequestSpec
     key: str | None
     digest: str
 
@@ -92,8 +92,9 @@ class Submitter:
         was used for something else.
         """
         asked = await self._asked(message, tenant_id)
-        if asked.spec is not None:
-            await self._quotas.admit(asked.spec)
+        if isinstance(asked, Submitted):
+            return asked
+        await self._quotas.admit(asked.spec)
         return await self._admitted(asked)
 
     async def submit_all(
@@ -102,10 +103,11 @@ class Submitter:
         """Accept `n` requests, in order; none is stored before all have been let in.
 
         Raises what `submit` does, and InvalidField naming `n` for more than the tenant's quotas
-        can ever let in together. Keys of what was not stored are as good as unused.
+        can ever let in together. Keys of what was not stored are as good as unused; those of what
+        was are used for as many.
         """
-        asked = [await self._asked(message, tenant_id) for message in messages]
-        new = [one.spec for one in asked if one.spec is not None]
+        asked = [await self._asked(message, tenant_id, len(messages)) for message in messages]
+        new = [one.spec for one in asked if isinstance(one, _Asked)]
         most = self._quotas.most_at_once(new)
         if len(new) > most:
             allowed = f"at most {most}, which is what the tenant's quotas let in at once"
@@ -117,28 +119,34 @@ class Submitter:
                 await self._quotas.admit(spec)
                 waiting.append(spec)
             for one in asked:
-                if one.spec is not None:
-                    waiting.remove(one.spec)
+                if isinstance(one, Submitted):
+                    yield one
+                    continue
+                waiting.remove(one.spec)
                 yield await self._admitted(one)
         finally:
             for spec in waiting:
                 await self._quotas.withdraw(spec)
 
-    async def _asked(self, message: gateway_pb2.SubmitRequestRequest, tenant_id: str) -> _Asked:
+    async def _asked(
+        self, message: gateway_pb2.SubmitRequestRequest, tenant_id: str, together: int = 1
+    ) -> _Asked | Submitted:
+        """What can be accepted; of a key that was used, what it made."""
         key = scoped_key("submit", tenant_id, message.idempotency_key)
         digest = asked_digest(message)
+        if together > 1:
+            # Fewer or more of the same are something else.
+            digest = f"{digest}/{together}"
         if key is not None and await self._was_used(key):
             # A repeat is answered even when its draft would be refused by now.
-            return _Asked(None, key, digest)
+            # An append of nothing tells the key's first use.
+            result = await self._appender.append(AppendCommand(idempotency_key=key))
+            return await self._first(result, digest)
         return _Asked(await self._resolve(draft_of(message), tenant_id), key, digest)
 
     async def _admitted(self, asked: _Asked) -> Submitted:
         """Store what was let in; what was not stored is taken back from the quotas."""
         spec, key, digest = asked.spec, asked.key, asked.digest
-        if spec is None:
-            # An append of nothing, which tells the key's first use.
-            result = await self._appender.append(AppendCommand(idempotency_key=key))
-            return await self._first(result, digest)
         try:
             submitted = await self._store(spec, key, digest)
         except Unavailable:

@@ -234,6 +234,12 @@ async def test_images_are_let_in_together_or_not_at_all(postgres_dsn: str) -> No
         await world.append(f"tenant-{TENANT}", TenantPolicySet(tenant_id=TENANT, policy=lower))
         await eventually(lambda: _is_known(world, lower), timeout_s=WAIT_S)
         assert (await images(world, 2, "again")).json["data"] == answer.json["data"]
+        # The key was used for two.
+        size = await world.size()
+        for n in (1, 3):
+            other = await images(world, n, "again")
+            assert (other.status, other.error["param"]) == (409, "Idempotency-Key")
+        assert await world.size() == size
 
 
 @pytest.mark.slow
