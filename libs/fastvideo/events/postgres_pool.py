@@ -107,9 +107,9 @@ class PostgresPool:
                 yield connection
         except _UNAVAILABLE as error:
             self._tell_away(error)
-            raise Unavailable(
-                "the event log's database does not answer", subject="postgres"
-            ) from error
+            is_full = isinstance(error, asyncpg.DiskFullError)
+            why = "has no room left on its disk" if is_full else "does not answer"
+            raise Unavailable(f"the event log's database {why}", subject="postgres") from error
         except asyncpg.PostgresError as error:
             meaning = _meaning(error)
             if meaning is None:

@@ -13,7 +13,7 @@ from fastvideo.api.scheduler.v1 import scheduler_pb2_grpc
 from fastvideo.api.sessions.v1 import sessions_pb2, sessions_pb2_grpc
 from fastvideo.clock import Clock, SystemClock
 from fastvideo.deployment.catalog import Catalog
-from fastvideo.events.appender import Appender
+from fastvideo.events.appender import Appender, AppenderLimits
 from fastvideo.events.archive.checks import StoredArchiveChecks
 from fastvideo.events.open_bus import open_bus
 from fastvideo.events.open_log import open_log
@@ -70,6 +70,8 @@ from fastvideo_gateway.watching import WatchHub
 
 # How long a start waits for the keys; a gateway without them says so itself.
 LOADED_S_MAX: Final = 10.0
+# Callers hear why nothing is written before they give up: clients do after 15 s, where nobody says.
+APPENDING: Final = AppenderLimits(room_timeout_s=10.0, retry_for_s=10.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +175,7 @@ async def running_gateway(config: Config) -> AsyncIterator[RunningGateway]:
         if shared_quotas is not None:
             stack.push_async_callback(shared_quotas.close)
         _, wakeups = await stack.enter_async_context(open_bus(config.nats_url))
-        appender = await stack.enter_async_context(Appender(log, wakeups))
+        appender = await stack.enter_async_context(Appender(log, wakeups, APPENDING))
         artifacts = await stack.enter_async_context(
             open_channel(config.artifacts_address, tls=tls.client, interceptors=with_tenant())
         )

@@ -73,8 +73,9 @@ async def test_a_full_disk_under_postgres_is_unavailable_and_loses_nothing() -> 
                 try:
                     await store.append(command("s", MANY))
                     committed += MANY
-                except Unavailable:
+                except Unavailable as error:
                     refused = True
+                    assert "no room left on its disk" in error.message
             filler.unlink()
             await asyncio.to_thread(server.wait)
 
