@@ -34,7 +34,7 @@ class Line(NamedTuple):
 
 @dataclass(slots=True)
 class Waiting:
-    """A request without a place: since when, as how manieth, and how often it was passed over."""
+    """A request without a place: since when, in which order it came, how often passed over."""
 
     since: datetime | None
     number: int
